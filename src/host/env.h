@@ -1,0 +1,50 @@
+/*
+ * env.h - the TERN_* variables: one table yields the parser, `tern-info --env` and the README's table.
+ *   X(NAME, field, kind, default, low, high, choices, equal, meaning)
+ * kind: bool, int, size (K/M/G/T suffixes), enum (choices: names separated by '|', value = position), string.
+ * equal: 1 = must be equal on all PEs (part of the configuration hash). Variables of a library part are added with it.
+ */
+#ifndef TERN_HOST_ENV_H
+#define TERN_HOST_ENV_H
+
+#include <stdint.h>
+#include <tern/types.h>
+
+/* clang-format off */
+#define TERN_ENV_TABLE(X) \
+    X(TERN_BOOTSTRAP,    bootstrap,    enum,   "auto",  0, 0, "auto|pmix|singleton", 0, "how the PEs meet; auto: PMIx where a launcher is, else one PE") \
+    X(TERN_LOG,          log,          enum,   "warn",  0, 0, "none|error|warn|info|debug|trace", 0, "what is logged") \
+    X(TERN_LOG_FILE,     log_file,     string, "",      0, 0, "", 0, "log to this file; %p is replaced by the PE, %h by the host; empty: stderr") \
+    X(TERN_CHECK,        check,        bool,   "0",     0, 1, "", 1, "device calls check PE, address, size, alignment and context; a failed check aborts the job with a report") \
+    X(TERN_TIMEOUT_MS,   timeout_ms,   int,    "30000", 1, 2147483647, "", 0, "bound of tern_init and of host calls that wait for other PEs") \
+    X(TERN_DEVICE_TIMEOUT_MS, device_timeout_ms, int, "1800000", 1, 2147483647, "", 0, "bound of device collectives, after which the job is aborted; user waits have none") \
+    X(TERN_ON_DEATH,     on_death,     enum,   "abort", 0, 0, "abort|mask", 1, "death of a PE: abort the job, or mark the PE dead and go on") \
+    X(TERN_HEAP_SIZE,    heap_size,    size,   "0",     0, 0, "", 1, "user heap backed by memory at init; the heap grows on demand beyond it") \
+    X(TERN_HEAP_MAX,     heap_max,     size,   "0",     0, 0, "", 0, "limit of the user heap; 0: the device's memory (CPU device: 4G)") \
+    X(TERN_GPU,          gpu,          int,    "-1",    -1, 1024, "", 0, "device ordinal; -1: local rank mod visible devices") \
+    X(TERN_DISABLE_P2P,  disable_p2p,  bool,   "0",     0, 1, "", 1, "hide load/store peers from the device (the own heap excepted)") \
+    X(TERN_ATOMICS,      atomics,      enum,   "auto",  0, 0, "auto|direct|proxy", 1, "where atomics are executed; direct: the program updates no word over both paths") \
+    X(TERN_ALLOW_TIMESLICE, allow_timeslice, bool, "0", 0, 1, "", 0, "let PEs share a GPU without MPS (they are then time-sliced, milliseconds a turn)") \
+    X(TERN_CPU_SMS,      cpu_sms,      int,    "16",    1, 1024, "", 1, "CPU device: multiprocessors of a PE; with 2048 threads each they bound how many blocks run at once") \
+    X(TERN_TEST_SCALE,   test_scale,   int,    "1",     1, 1000, "", 0, "multiplies heartbeat bounds and test limits on slow machines")
+/* clang-format on */
+
+#define TERN_ENV_TYPE_bool int
+#define TERN_ENV_TYPE_int int64_t
+#define TERN_ENV_TYPE_size uint64_t
+#define TERN_ENV_TYPE_enum int
+#define TERN_ENV_TYPE_string char *
+
+struct tern_env {
+#define TERN_ENV_FIELD(name, field, kind, def, low, high, choices, equal, meaning) TERN_ENV_TYPE_##kind field;
+    TERN_ENV_TABLE(TERN_ENV_FIELD)
+#undef TERN_ENV_FIELD
+};
+
+/* Parse all variables; a bad value is TERN_ERR_CONFIG naming variable, value and what is allowed. Unknown TERN_* names warn. */
+tern_status_t tern_env_load(struct tern_env *env);
+void tern_env_unload(struct tern_env *env);
+/* Hash of the values that must be equal on all PEs. */
+uint64_t tern_env_hash(const struct tern_env *env);
+
+#endif

@@ -1,0 +1,145 @@
+/*
+ * rt.h - struct tern_rt, from which all state of the runtime hangs, and the interfaces between the host parts:
+ *   env.c/log.c      variables, log, last error          init.c     life cycle, context, abort
+ *   bootstrap/       PEs' first meeting                  control.c  control plane (thread, sockets, death)
+ *   heap.c/alloc.c   symmetric heap                      peers.c    reachability, windows
+ *   ../device/backend.h  the device, one of two builds
+ * Calls go one way: init -> heap -> peers -> control -> bootstrap; all use env, log.
+ */
+#ifndef TERN_HOST_RT_H
+#define TERN_HOST_RT_H
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <tern/detail/state.h>
+#include <tern/tern.h>
+
+#include "device/backend.h"
+#include "host/env.h"
+#include "host/log.h"
+
+#define TERN_MAX_CHUNKS 64
+
+/* What a PE publishes before anything else works. Fixed layout: PEs of different builds must be able to tell so. */
+struct tern_blob {
+    uint32_t magic, bytes;          /* TERN_BLOB_MAGIC, sizeof(struct tern_blob) */
+    uint32_t version, abi;          /* tern_version(), TERN_ABI_VERSION */
+    uint64_t config;                /* hash of what must be equal on all PEs; see env.h */
+    uint64_t boot, netns, pidns;    /* same boot, network and PID namespace = same node */
+    int32_t pe, pid;
+    uint32_t uid, pad;
+    unsigned char cookie[16];       /* random; both sides of a connection prove that they know the other's */
+    char socket[64];                /* abstract UNIX socket name, without the leading NUL */
+    unsigned char addr[16];         /* TCP: IPv4 (first 4 bytes, family 4) or IPv6 */
+    uint16_t family, port;
+    uint32_t pad2;
+    char host[64];
+    struct tern_device_id device;
+};
+#define TERN_BLOB_MAGIC 0x6e726574u
+
+/* ---- bootstrap: an allgather of one blob per PE --------------------------------------------------------------------- */
+struct tern_bootstrap {
+    const char *name;
+    /* find out pe and n_pes (rt->pe, rt->n_pes) */
+    tern_status_t (*open)(struct tern_rt *rt, const tern_init_attr_t *attr);
+    /* collective: publish the own blob; afterwards get() works for every PE */
+    tern_status_t (*exchange)(struct tern_rt *rt, const struct tern_blob *own);
+    tern_status_t (*get)(struct tern_rt *rt, int pe, struct tern_blob *out);
+    /* PEs that are perhaps on this node: a superset, ascending, malloc()ed; decided by the blobs */
+    tern_status_t (*local)(struct tern_rt *rt, int **pes, int *count);
+    void (*close)(struct tern_rt *rt);
+};
+extern const struct tern_bootstrap tern_bootstrap_pmix, tern_bootstrap_uid, tern_bootstrap_singleton;
+/* choose by attr and TERN_BOOTSTRAP, open; sets rt->bootstrap, rt->pe, rt->n_pes */
+tern_status_t tern_bootstrap_open(struct tern_rt *rt, const tern_init_attr_t *attr);
+
+/* ---- control plane ----------------------------------------------------------------------------------------------------- */
+/* PEs that take part in a collective control call, ascending; NULL = all PEs. */
+struct tern_group {
+    const int *pes;
+    int count;
+    uint32_t id;                    /* equal on all members, unique among live groups; 0 = all PEs */
+    uint32_t *seq;                  /* the group's call counter, owned by the group */
+};
+enum tern_reduce { TERN_REDUCE_MIN, TERN_REDUCE_MAX, TERN_REDUCE_AND, TERN_REDUCE_OR, TERN_REDUCE_SUM };
+
+tern_status_t tern_control_start(struct tern_rt *rt);     /* after exchange: sockets, thread, first connections */
+void tern_control_stop(struct tern_rt *rt);
+/* Collective calls from an application thread; each ends by TERN_TIMEOUT_MS, death of a PE or abort. NULL group = all. */
+tern_status_t tern_control_barrier(struct tern_rt *rt, const struct tern_group *group);
+tern_status_t tern_control_allreduce(struct tern_rt *rt, const struct tern_group *group, uint64_t *words, int count,
+                                     const enum tern_reduce *ops);
+tern_status_t tern_control_allgather(struct tern_rt *rt, const struct tern_group *group, const void *in, size_t bytes,
+                                     void *out);
+/* Send fds to a PE on this node; the receiver takes them in order, tagged. Any thread. */
+tern_status_t tern_control_fd_send(struct tern_rt *rt, int pe, uint64_t tag, const int *fds, int count);
+tern_status_t tern_control_fd_recv(struct tern_rt *rt, int pe, uint64_t tag, int *fds, int count);
+/* Raise job abort: first reason wins, is logged once, flooded to all PEs, wakes all host waits. Any thread. pe: cause or -1 */
+void tern_control_abort(struct tern_rt *rt, tern_status_t status, int pe, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+const struct tern_blob *tern_control_blob(struct tern_rt *rt, int pe);   /* blob of a PE, fetched at first use */
+
+/* ---- peers: who is near, and where its span is mapped ----------------------------------------------------------------- */
+struct tern_peer {
+    bool same_node, near;           /* near: load/store (hidden from the device by TERN_DISABLE_P2P=1, own PE excepted) */
+    bool mapped;                    /* span mapped here, near or not */
+    bool atomics;                   /* native atomics by load/store */
+    uint8_t slot;                   /* in the window; TERN_SLOT_NONE */
+    bool dead;
+    const char *why;                /* reason of the path, static text */
+};
+tern_status_t tern_peers_find(struct tern_rt *rt);        /* fills rt->peers from blobs and job-wide agreement */
+
+/* ---- symmetric heap --------------------------------------------------------------------------------------------------- */
+struct tern_heap;                                         /* heap.c */
+tern_status_t tern_heap_open(struct tern_rt *rt);         /* reserve window, back and map the first internal chunk */
+void tern_heap_close(struct tern_rt *rt);
+/* Back the internal segment up to `bytes` on the members of `group` (collective among them). */
+tern_status_t tern_heap_internal(struct tern_rt *rt, const struct tern_group *group, uint64_t bytes);
+void *tern_heap_alloc(struct tern_rt *rt, size_t alignment, size_t bytes, bool zero, const char *call);
+tern_status_t tern_heap_free(struct tern_rt *rt, void *ptr);
+void tern_heap_stats(struct tern_rt *rt, tern_info_t *info);
+
+/* ---- the runtime -------------------------------------------------------------------------------------------------------- */
+struct tern_rt {
+    int pe, n_pes;
+    int node_pe, node_n_pes;        /* among the PEs of this node */
+    uint32_t generation;            /* counts inits of the process, from 1 */
+    struct tern_env env;
+    const struct tern_bootstrap *bootstrap;
+    void *bootstrap_state;
+    struct tern_blob blob;          /* own */
+    struct tern_control *control;
+    struct tern_peer *peers;        /* [n_pes] */
+    struct tern_heap *heap;
+    struct tern_device *device;     /* backend's state */
+    struct tern_device_id device_id;
+    int sharers;                    /* PEs of this node on this device */
+
+    /* geometry of the span, job-wide equal; filled by tern_heap_open */
+    char *window;
+    uint64_t stride, user_offset, user_max;
+    int near_first, near_count;
+    uint8_t *slots_dev;             /* device copy of the slot table, or NULL where placement is regular */
+    bool near_all, amo_direct;
+
+    struct tern_state_host *state_host;         /* host address */
+    struct tern_state_host *state_host_dev;     /* the same memory by its device address */
+    struct tern_state_dev *state_dev;           /* device address */
+
+    _Atomic uint64_t abort;                     /* abort word (state.h); mirrored in state_host->abort */
+    char abort_reason[512];                     /* written once, before `abort` */
+};
+
+/* The running runtime, or NULL. */
+extern struct tern_rt *tern_rt_current;
+/* Every public call begins with this: the runtime if it runs and is not aborted, else NULL and *status (error recorded). */
+struct tern_rt *tern_rt_enter(const char *call, tern_status_t *status);
+/* Store generation, sizes, time-outs of the state block in device memory (application's thread, runtime's stream). */
+tern_status_t tern_state_publish(struct tern_rt *rt);
+
+#endif
