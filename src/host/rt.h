@@ -41,6 +41,9 @@ struct tern_blob {
 };
 #define TERN_BLOB_MAGIC 0x6e726574u
 
+/* The processes of two blobs can reach each other by UNIX sockets and shared memory; else `why` (may be NULL) tells. */
+bool tern_blob_same_node(const struct tern_blob *a, const struct tern_blob *b, const char **why);
+
 /* ---- bootstrap: an allgather of one blob per PE --------------------------------------------------------------------- */
 struct tern_bootstrap {
     const char *name;
@@ -67,8 +70,10 @@ struct tern_group {
 };
 enum tern_reduce { TERN_REDUCE_MIN, TERN_REDUCE_MAX, TERN_REDUCE_AND, TERN_REDUCE_OR, TERN_REDUCE_SUM };
 
-tern_status_t tern_control_start(struct tern_rt *rt);     /* after exchange: sockets, thread, first connections */
-void tern_control_stop(struct tern_rt *rt);
+tern_status_t tern_control_open(struct tern_rt *rt);      /* before exchange: listeners; fills their part of rt->blob */
+tern_status_t tern_control_start(struct tern_rt *rt);     /* after exchange: thread, first connections, rt->node_* */
+void tern_control_watch(struct tern_rt *rt);              /* rt->state_host is there: mirror the abort word, poll reports */
+void tern_control_stop(struct tern_rt *rt, bool orderly); /* orderly: the peers stop too, in step; undoes open as well */
 /* Collective calls from an application thread; each ends by TERN_TIMEOUT_MS, death of a PE or abort. NULL group = all. */
 tern_status_t tern_control_barrier(struct tern_rt *rt, const struct tern_group *group);
 tern_status_t tern_control_allreduce(struct tern_rt *rt, const struct tern_group *group, uint64_t *words, int count,
@@ -81,7 +86,8 @@ tern_status_t tern_control_fd_recv(struct tern_rt *rt, int pe, uint64_t tag, int
 /* Raise job abort: first reason wins, is logged once, flooded to all PEs, wakes all host waits. Any thread. pe: cause or -1 */
 void tern_control_abort(struct tern_rt *rt, tern_status_t status, int pe, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-const struct tern_blob *tern_control_blob(struct tern_rt *rt, int pe);   /* blob of a PE, fetched at first use */
+const struct tern_blob *tern_control_blob(struct tern_rt *rt, int pe);   /* blob of a PE, fetched at first use; NULL: error */
+bool tern_control_dead(struct tern_rt *rt, int pe);       /* known to be dead. Any thread. */
 
 /* ---- peers: who is near, and where its span is mapped ----------------------------------------------------------------- */
 struct tern_peer {
@@ -89,7 +95,6 @@ struct tern_peer {
     bool mapped;                    /* span mapped here, near or not */
     bool atomics;                   /* native atomics by load/store */
     uint8_t slot;                   /* in the window; TERN_SLOT_NONE */
-    bool dead;
     const char *why;                /* reason of the path, static text */
 };
 tern_status_t tern_peers_find(struct tern_rt *rt);        /* fills rt->peers from blobs and job-wide agreement */
@@ -108,6 +113,7 @@ void tern_heap_stats(struct tern_rt *rt, tern_info_t *info);
 struct tern_rt {
     int pe, n_pes;
     int node_pe, node_n_pes;        /* among the PEs of this node */
+    int *node_pes;                  /* those PEs, ascending, this one included */
     uint32_t generation;            /* counts inits of the process, from 1 */
     struct tern_env env;
     const struct tern_bootstrap *bootstrap;
@@ -123,6 +129,7 @@ struct tern_rt {
     /* geometry of the span, job-wide equal; filled by tern_heap_open */
     char *window;
     uint64_t stride, user_offset, user_max;
+    uint64_t user_backed, internal_backed; /* bytes of both heaps that are backed by memory; tern_state_publish tells kernels */
     int near_first, near_count;
     uint8_t *slots_dev;             /* device copy of the slot table, or NULL where placement is regular */
     bool near_all, amo_direct;
