@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Runs a test program on N PEs, within a hard time limit, in its own temporary directory."""
+import argparse
+import os
+import signal
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def session_members(sid):
+    """Processes of the session `sid`: those that the program started, however they changed their process groups."""
+    pids = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as f:
+                fields = f.read().rsplit(b")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[3]) == sid and fields[0] != b"Z":
+            pids.append(int(name))
+    return pids
+
+
+def kill_session(sid):
+    """Ends every process of the session, politely first. True if there was one."""
+    found = False
+    for sig, wait in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
+        pids = session_members(sid)
+        if not pids:
+            return found
+        found = True
+        for pid in pids:
+            try:
+                os.kill(pid, sig)
+            except ProcessLookupError:
+                pass
+        end = time.monotonic() + wait
+        while session_members(sid) and time.monotonic() < end:
+            time.sleep(0.02)
+    return found
+
+
+def launch_command(args):
+    if args.pes == 0:
+        return args.command
+    launcher = os.environ.get("TEST_LAUNCHER", "mpirun")
+    if launcher == "srun":
+        return ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--quiet", "-n", str(args.pes), *args.command]
+    if launcher == "mpirun":
+        if args.pes == 1 and not args.launcher:
+            return args.command
+        if not shutil.which("mpirun"):
+            print("run-pes: no mpirun here: skipped")
+            sys.exit(77)
+        return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--quiet",
+                "-n", str(args.pes), *args.command]
+    sys.exit(f"run-pes: TEST_LAUNCHER={launcher} is unknown; known are mpirun and srun")
+
+
+def clean_environment(tmp):
+    """The caller's environment without what would make the program think that it is part of a job, or change Tern."""
+    drop = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "TERN_")
+    keep = ("TERN_SOURCE_ROOT", "TERN_BUILD_ROOT", "TERN_DEVICE")
+    slurm = os.environ.get("TEST_LAUNCHER") == "srun"
+    env = {k: v for k, v in os.environ.items()
+           if not (k.startswith(drop) and k not in keep) and (slurm or not k.startswith("SLURM_"))}
+    env["TMPDIR"] = tmp
+    return env
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, epilog="""Exit status: the program's; 77 = skipped; 124 = time
+        limit. TEST_LAUNCHER=mpirun|srun chooses the launcher; TEST_TIME_SCALE=N multiplies limits. With one PE the program
+        runs without a launcher unless --launcher is given. Variables TERN_* of the caller are dropped; give them by -e.""")
+    parser.add_argument("-n", "--pes", type=int, default=1, help="number of PEs; 0: no launcher, whatever it is")
+    parser.add_argument("-t", "--timeout", type=float, default=60, help="seconds until everything is killed")
+    parser.add_argument("-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="set for the program")
+    parser.add_argument("--launcher", action="store_true", help="use the launcher for one PE, too")
+    parser.add_argument("command", nargs="+", metavar="-- PROGRAM ARGS")
+    args = parser.parse_args()
+
+    tmp = tempfile.mkdtemp(prefix="tern-test-")
+    env = clean_environment(tmp)
+    env.update(pair.split("=", 1) for pair in args.env)
+    command = launch_command(args)
+    limit = args.timeout * float(os.environ.get("TEST_TIME_SCALE", "1"))
+    status = 1
+    process = subprocess.Popen(command, env=env, cwd=tmp, start_new_session=True, stdin=subprocess.DEVNULL)
+    for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(sig, lambda number, frame: sys.exit(128 + number))
+    try:
+        status = process.wait(timeout=limit)
+        if status < 0:
+            print(f"run-pes: ended by signal {-status} ({signal.Signals(-status).name})", flush=True)
+            status = 128 - status
+    except subprocess.TimeoutExpired:
+        print(f"run-pes: not done after {limit:g} s: killed", flush=True)
+        status = 124
+    finally:
+        left = kill_session(process.pid)
+        if left and status == 0:
+            print("run-pes: the program left processes behind", flush=True)
+            status = 1
+        process.wait()
+        shutil.rmtree(tmp, ignore_errors=True)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
