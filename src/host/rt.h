@@ -2,7 +2,8 @@
  * rt.h - struct tern_rt, from which all state of the runtime hangs, and the interfaces between the host parts:
  *   env.c/log.c      variables, log, last error          init.c     life cycle, context, abort
  *   bootstrap/       PEs' first meeting                  control.c  control plane (thread, sockets, death)
- *   heap.c/alloc.c   symmetric heap                      peers.c    reachability, windows
+ *   heap*.c/alloc.c  symmetric heap                      peers.c    reachability, windows
+ *   agree.c          first round of collective calls
  *   ../device/backend.h  the device, one of two builds
  * Calls go one way: init -> heap -> peers -> control -> bootstrap; all use env, log.
  */
@@ -89,6 +90,16 @@ void tern_control_abort(struct tern_rt *rt, tern_status_t status, int pe, const 
 const struct tern_blob *tern_control_blob(struct tern_rt *rt, int pe);   /* blob of a PE, fetched at first use; NULL: error */
 bool tern_control_dead(struct tern_rt *rt, int pe);       /* known to be dead. Any thread. */
 
+/* ---- agreement: every host-collective call of the API begins with it --------------------------------------------------- */
+/*
+ * All PEs make the call that the text names, arguments included ("tern_malloc of 8 bytes"); else every PE gets the same
+ * TERN_ERR_MISMATCH, which names PE, call number and both texts, and the next call may be right again. Also a barrier.
+ * `able`: false where this PE lacks the host memory to go on, then every PE gets the same TERN_ERR_NO_MEMORY.
+ */
+tern_status_t tern_agree(struct tern_rt *rt, bool able, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Closes a step that may fail on some PEs: the status and error text of the lowest failed PE on all of them. NULL group = all. */
+tern_status_t tern_agree_status(struct tern_rt *rt, const struct tern_group *group, tern_status_t status);
+
 /* ---- peers: who is near, and where its span is mapped ----------------------------------------------------------------- */
 struct tern_peer {
     bool same_node, near;           /* near: load/store (hidden from the device by TERN_DISABLE_P2P=1, own PE excepted) */
@@ -98,6 +109,7 @@ struct tern_peer {
     const char *why;                /* reason of the path, static text */
 };
 tern_status_t tern_peers_find(struct tern_rt *rt);        /* fills rt->peers from blobs and job-wide agreement */
+void tern_peers_close(struct tern_rt *rt);
 
 /* ---- symmetric heap --------------------------------------------------------------------------------------------------- */
 struct tern_heap;                                         /* heap.c */
@@ -126,8 +138,11 @@ struct tern_rt {
     struct tern_device_id device_id;
     int sharers;                    /* PEs of this node on this device */
 
-    /* geometry of the span, job-wide equal; filled by tern_heap_open */
-    char *window;
+    uint64_t collectives;           /* tern_agree calls so far */
+
+    /* geometry of the span, job-wide equal but for addresses and near_*; filled by tern_peers_find and tern_heap_open */
+    char *span;                     /* own */
+    char *window;                   /* span of near_first; with a slot table: of slot 0 */
     uint64_t stride, user_offset, user_max;
     uint64_t user_backed, internal_backed; /* bytes of both heaps that are backed by memory; tern_state_publish tells kernels */
     int near_first, near_count;
