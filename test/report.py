@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Adds up what `meson test` wrote and closes with the line `N passed, N failed, N skipped`.
+
+Each argument LABEL=FILE is a testlog.json; LABEL names the build. Lines of `expected` say how many tests a suite of a build
+must at least run, so that tests that silently disappear are found.
+"""
+import argparse
+import collections
+import json
+import sys
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+OUTCOME = {"OK": PASSED, "EXPECTEDFAIL": PASSED, "SKIP": SKIPPED}
+GOOD_SKIP = "no GPU"
+
+
+def read_log(path):
+    with open(path, encoding="utf-8", errors="replace") as f:
+        for line in f:
+            if line.strip():
+                yield json.loads(line)
+
+
+def suite_of(name):
+    """meson writes "project:suite / test" or "suite / test"."""
+    suite = name.split(" / ", 1)[0]
+    return suite.split(":", 1)[-1].split("+")[0]
+
+
+def read_expected(path):
+    expected = {}
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            words = line.split("#", 1)[0].split()
+            if words:
+                expected[(words[0], words[1])] = int(words[2])
+    return expected
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("logs", nargs="*", metavar="LABEL=FILE")
+    parser.add_argument("--strict", action="store_true", help=f'a skip other than "{GOOD_SKIP}" is a failure')
+    parser.add_argument("--expected", metavar="FILE", help="least number of tests: lines BUILD SUITE COUNT")
+    parser.add_argument("--write-expected", metavar="FILE", help="write that file from these logs, then end")
+    parser.add_argument("--extra", action="append", default=[], metavar="RESULT:NAME", help="a result that is in no log")
+    args = parser.parse_args()
+
+    total = collections.Counter()
+    suites = collections.Counter()
+    lines = []
+    for item in args.logs:
+        label, path = item.split("=", 1)
+        try:
+            entries = list(read_log(path))
+        except OSError as error:
+            total[FAILED] += 1
+            lines.append(f"FAILED {label}: no test log: {error}")
+            continue
+        for entry in entries:
+            outcome = OUTCOME.get(entry["result"], FAILED)
+            name = entry["name"].split(":", 1)[-1]
+            suites[(label, suite_of(entry["name"]))] += 1
+            if outcome == SKIPPED:
+                text = (entry.get("stdout") or "") + (entry.get("stderr") or "")
+                reason = next((s.strip() for s in text.splitlines() if "skip" in s.lower() or GOOD_SKIP in s), "no reason given")
+                if args.strict and GOOD_SKIP not in text:
+                    outcome = FAILED
+                    reason += " (a skip is a failure here)"
+                lines.append(f"{outcome} {label}: {name}: {reason}")
+            elif outcome == FAILED:
+                lines.append(f"FAILED {label}: {name}: {entry['result'].lower()} after {entry['duration']:.1f} s")
+            total[outcome] += 1
+    if args.write_expected:
+        with open(args.write_expected, "w", encoding="utf-8") as f:
+            f.write("# build suite tests: scripts/test.sh --strict fails when a suite runs fewer\n")
+            for (label, suite), count in sorted(suites.items()):
+                f.write(f"{label} {suite} {count}\n")
+        return 0
+    for extra in args.extra:
+        result, name = extra.split(":", 1)
+        total[result] += 1
+        if result != PASSED:
+            lines.append(f"{result.upper() if result == FAILED else result} {name}")
+    if args.expected:
+        for (label, suite), count in sorted(read_expected(args.expected).items()):
+            if suites[(label, suite)] < count:
+                total[FAILED] += 1
+                lines.append(f"FAILED {label}: suite {suite} ran {suites[(label, suite)]} tests, at least {count} are expected")
+    for line in lines:
+        print(line)
+    print(f"{total[PASSED]} passed, {total[FAILED]} failed, {total[SKIPPED]} skipped")
+    return 1 if total[FAILED] or not total[PASSED] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
