@@ -45,49 +45,77 @@ def kill_session(sid):
     return found
 
 
-def launch_command(args):
-    if args.pes == 0:
+def launcher_name():
+    """TEST_LAUNCHER, else mpirun, else our own: each PE a child of this process, meeting by a file (launch.c)."""
+    name = os.environ.get("TEST_LAUNCHER") or ("mpirun" if shutil.which("mpirun") else "fork")
+    if name not in ("mpirun", "srun", "fork"):
+        sys.exit(f"run-pes: TEST_LAUNCHER={name} is unknown; known are mpirun, srun and fork")
+    return name
+
+
+def launch_command(args, launcher):
+    if args.pes == 0 or args.pes == 1 and not args.launcher and launcher != "srun":
         return args.command
-    launcher = os.environ.get("TEST_LAUNCHER", "mpirun")
     if launcher == "srun":
         return ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--quiet", "-n", str(args.pes), *args.command]
     if launcher == "mpirun":
-        if args.pes == 1 and not args.launcher:
-            return args.command
-        if not shutil.which("mpirun"):
-            print("run-pes: no mpirun here: skipped")
-            sys.exit(77)
         return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--quiet",
                 "-n", str(args.pes), *args.command]
-    sys.exit(f"run-pes: TEST_LAUNCHER={launcher} is unknown; known are mpirun and srun")
+    return [sys.executable, os.path.abspath(__file__), "--fork-pes", str(args.pes), "--", *args.command]
 
 
-def clean_environment(tmp):
+def fork_pes(count, command):
+    """The launcher without PMIx: starts the PEs; when one fails the others get 5 s to end by themselves."""
+    env = dict(os.environ)
+    preload = os.path.join(env.get("TERN_BUILD_ROOT", "."), "test", "libtern-test-launch.so")
+    if os.path.exists(preload):
+        env["LD_PRELOAD"] = preload
+    env["TEST_LAUNCH_FILE"] = os.path.join(env["TMPDIR"], "launch-id")
+    env["TEST_LAUNCH_PES"] = str(count)
+    pes = [subprocess.Popen(command, env={**env, "TEST_LAUNCH_PE": str(pe)}) for pe in range(count)]
+    status, kill_at = 0, None
+    while True:
+        states = [pe.poll() for pe in pes]
+        bad = [128 - s if s < 0 else s for s in states if s]
+        if bad and not status:
+            status, kill_at = bad[0], time.monotonic() + 5
+        if all(s is not None for s in states):
+            return status
+        if kill_at and time.monotonic() > kill_at:
+            for pe in pes:
+                pe.kill()
+        time.sleep(0.005)
+
+
+def clean_environment(tmp, launcher):
     """The caller's environment without what would make the program think that it is part of a job, or change Tern."""
     drop = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "TERN_")
     keep = ("TERN_SOURCE_ROOT", "TERN_BUILD_ROOT", "TERN_DEVICE")
-    slurm = os.environ.get("TEST_LAUNCHER") == "srun"
     env = {k: v for k, v in os.environ.items()
-           if not (k.startswith(drop) and k not in keep) and (slurm or not k.startswith("SLURM_"))}
+           if not (k.startswith(drop) and k not in keep) and (launcher == "srun" or not k.startswith("SLURM_"))}
     env["TMPDIR"] = tmp
     return env
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, epilog="""Exit status: the program's; 77 = skipped; 124 = time
-        limit. TEST_LAUNCHER=mpirun|srun chooses the launcher; TEST_TIME_SCALE=N multiplies limits. With one PE the program
+        limit. TEST_LAUNCHER=mpirun|srun|fork chooses the launcher; TEST_TIME_SCALE=N multiplies limits. With one PE the program
         runs without a launcher unless --launcher is given. Variables TERN_* of the caller are dropped; give them by -e.""")
     parser.add_argument("-n", "--pes", type=int, default=1, help="number of PEs; 0: no launcher, whatever it is")
     parser.add_argument("-t", "--timeout", type=float, default=60, help="seconds until everything is killed")
     parser.add_argument("-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="set for the program")
     parser.add_argument("--launcher", action="store_true", help="use the launcher for one PE, too")
+    parser.add_argument("--fork-pes", type=int, help=argparse.SUPPRESS)
     parser.add_argument("command", nargs="+", metavar="-- PROGRAM ARGS")
     args = parser.parse_args()
+    if args.fork_pes:
+        sys.exit(fork_pes(args.fork_pes, args.command))
 
     tmp = tempfile.mkdtemp(prefix="tern-test-")
-    env = clean_environment(tmp)
+    launcher = launcher_name()
+    env = clean_environment(tmp, launcher)
     env.update(pair.split("=", 1) for pair in args.env)
-    command = launch_command(args)
+    command = launch_command(args, launcher)
     limit = args.timeout * float(os.environ.get("TEST_TIME_SCALE", "1"))
     status = 1
     process = subprocess.Popen(command, env=env, cwd=tmp, start_new_session=True, stdin=subprocess.DEVNULL)
