@@ -67,7 +67,7 @@ def launch_command(args, launcher):
 def fork_pes(count, command):
     """The launcher without PMIx: starts the PEs; when one fails the others get 5 s to end by themselves."""
     env = dict(os.environ)
-    preload = os.path.join(env.get("TERN_BUILD_ROOT", "."), "test", "libtern-test-launch.so")
+    preload = os.path.join(env.get("TEST_BUILD_ROOT", "."), "test", "libtern-test-launch.so")
     if os.path.exists(preload):
         env["LD_PRELOAD"] = preload
     env["TEST_LAUNCH_FILE"] = os.path.join(env["TMPDIR"], "launch-id")
@@ -90,9 +90,8 @@ def fork_pes(count, command):
 def clean_environment(tmp, launcher):
     """The caller's environment without what would make the program think that it is part of a job, or change Tern."""
     drop = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "TERN_")
-    keep = ("TERN_SOURCE_ROOT", "TERN_BUILD_ROOT", "TERN_DEVICE")
     env = {k: v for k, v in os.environ.items()
-           if not (k.startswith(drop) and k not in keep) and (launcher == "srun" or not k.startswith("SLURM_"))}
+           if not k.startswith(drop) and (launcher == "srun" or not k.startswith("SLURM_"))}
     env["TMPDIR"] = tmp
     return env
 
