@@ -122,8 +122,8 @@ TERN_API tern_status_t tern_status(void);
 
 /**
  * Symmetric memory: collective, same arguments on all PEs, which get the same offset. Device memory on the CUDA device:
- * the host must not dereference it. Aligned to 256 bytes (tern_align: to `alignment`, a power of two, at least that).
- * Contents are undefined; tern_calloc returns zeroes, visible to all PEs. A size of 0 gives NULL without an error.
+ * the host must not dereference it. Aligned to 256 bytes (tern_align: to `alignment`, a power of two up to 256 MiB, if
+ * that is more). Contents are undefined; tern_calloc returns zeroes, visible to all PEs. A size of 0 gives NULL without an error.
  * @return NULL on failure, on every PE alike: TERN_ERR_MISMATCH names the PE, the call and both sizes; TERN_ERR_NO_MEMORY
  *         tells limit and use. The heap grows on demand and never moves; growth may run beside kernels that communicate.
  */
