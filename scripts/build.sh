@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 usage() {
     cat <<'T'
-Usage: scripts/build.sh cpu|cuda|weak|asan|tsan [meson options]
+Usage: scripts/build.sh cpu|cuda|weak|asan|tsan [--only TARGET] [meson options]
 
 Configures (the first time, or when options are given) and builds:
 
@@ -15,6 +15,7 @@ Configures (the first time, or when options are given) and builds:
   asan   build-asan/   CPU device under AddressSanitizer and UndefinedBehaviorSanitizer (gcc)
   tsan   build-tsan/   CPU device under ThreadSanitizer (clang)
 
+--only TARGET builds one program (examples/moe_layer) and what it needs.
 Options go to meson: scripts/build.sh cuda -Dgpu_archs=90 ; all of them: meson configure build-cpu
 Programs are in BUILD/examples, BUILD/bench and BUILD/src/tools, the library is BUILD/src/libtern.so.
 Variables: MESON (command, default "meson"), CC (compiler), JOBS (default: number of cores).
@@ -34,6 +35,11 @@ dir=build-$1
 # gcc reports addresses best, clang has the better ThreadSanitizer runtime: each is the default of its build
 [ "$1" = tsan ] && export CC="${CC:-clang}"
 shift
+targets=()
+if [ "${1:-}" = --only ]; then
+    targets=("${2:?--only takes a target}")
+    shift 2
+fi
 read -ra meson <<<"${MESON:-meson}"
 
 if [ ! -e "$dir/build.ninja" ]; then
@@ -44,4 +50,4 @@ if [ ! -e "$dir/build.ninja" ]; then
 elif [ $# -gt 0 ]; then
     "${meson[@]}" configure "$dir" "$@" || exit 1
 fi
-exec ninja -C "$dir" -j "${JOBS:-$(nproc)}" --quiet
+exec ninja -C "$dir" -j "${JOBS:-$(nproc)}" --quiet ${targets[@]+"${targets[@]}"}
