@@ -56,7 +56,7 @@ run_suite() {
     rm -f "$dir/meson-logs/$base.json"
     "${meson[@]}" test -C "$dir" --no-rebuild --num-processes "$jobs" --logbase "$base" --print-errorlogs \
         "${select[@]}" 2>&1 | grep -v '^ninja: \|^Full log\|^$\|^Ok: \|^Expected Fail\|^Fail: \|^Unexpected\|^Skipped: \|^Timeout: '
-    [ -e "$dir/meson-logs/$base.json" ] && logs+=("$build=$dir/meson-logs/$base.json")
+    [ -e "$dir/meson-logs/$base.json" ] && logs+=("$build/$suite=$dir/meson-logs/$base.json")
     return "${PIPESTATUS[0]}"
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adds up what `meson test` wrote and closes with the line `N passed, N failed, N skipped`.
 
-Each argument LABEL=FILE is a testlog.json; LABEL names the build. Lines of `expected` say how many tests a suite of a build
+Each argument BUILD/SUITE=FILE is a testlog.json. Lines of `expected` say how many tests a suite of a build
 must at least run, so that tests that silently disappear are found.
 """
 import argparse
@@ -21,27 +21,21 @@ def read_log(path):
                 yield json.loads(line)
 
 
-def suite_of(name):
-    """meson writes "project:suite / test" or "suite / test"."""
-    suite = name.split(" / ", 1)[0]
-    return suite.split(":", 1)[-1].split("+")[0]
-
-
 def read_expected(path):
     expected = {}
     with open(path, encoding="utf-8") as f:
         for line in f:
             words = line.split("#", 1)[0].split()
             if words:
-                expected[(words[0], words[1])] = int(words[2])
+                expected[words[0]] = int(words[1])
     return expected
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("logs", nargs="*", metavar="LABEL=FILE")
+    parser.add_argument("logs", nargs="*", metavar="BUILD/SUITE=FILE")
     parser.add_argument("--strict", action="store_true", help=f'a skip other than "{GOOD_SKIP}" is a failure')
-    parser.add_argument("--expected", metavar="FILE", help="least number of tests: lines BUILD SUITE COUNT")
+    parser.add_argument("--expected", metavar="FILE", help="least number of tests: lines BUILD/SUITE COUNT")
     parser.add_argument("--write-expected", metavar="FILE", help="write that file from these logs, then end")
     parser.add_argument("--extra", action="append", default=[], metavar="RESULT:NAME", help="a result that is in no log")
     args = parser.parse_args()
@@ -59,23 +53,23 @@ def main():
             continue
         for entry in entries:
             outcome = OUTCOME.get(entry["result"], FAILED)
-            name = entry["name"].split(":", 1)[-1]
-            suites[(label, suite_of(entry["name"]))] += 1
+            name = entry["name"].rsplit(" / ", 1)[-1]
+            suites[label] += 1
             if outcome == SKIPPED:
                 text = (entry.get("stdout") or "") + (entry.get("stderr") or "")
                 reason = next((s.strip() for s in text.splitlines() if "skip" in s.lower() or GOOD_SKIP in s), "no reason given")
                 if args.strict and GOOD_SKIP not in text:
                     outcome = FAILED
                     reason += " (a skip is a failure here)"
-                lines.append(f"{outcome} {label}: {name}: {reason}")
+                lines.append(f"{outcome} {label}/{name}: {reason}")
             elif outcome == FAILED:
-                lines.append(f"FAILED {label}: {name}: {entry['result'].lower()} after {entry['duration']:.1f} s")
+                lines.append(f"FAILED {label}/{name}: {entry['result'].lower()} after {entry['duration']:.1f} s")
             total[outcome] += 1
     if args.write_expected:
         with open(args.write_expected, "w", encoding="utf-8") as f:
-            f.write("# build suite tests: scripts/test.sh --strict fails when a suite runs fewer\n")
-            for (label, suite), count in sorted(suites.items()):
-                f.write(f"{label} {suite} {count}\n")
+            f.write("# build/suite tests: scripts/test.sh --strict fails when a suite runs fewer\n")
+            for label, count in sorted(suites.items()):
+                f.write(f"{label} {count}\n")
         return 0
     for extra in args.extra:
         result, name = extra.split(":", 1)
@@ -83,10 +77,10 @@ def main():
         if result != PASSED:
             lines.append(f"{result.upper() if result == FAILED else result} {name}")
     if args.expected:
-        for (label, suite), count in sorted(read_expected(args.expected).items()):
-            if suites[(label, suite)] < count:
+        for label, count in sorted(read_expected(args.expected).items()):
+            if suites[label] < count:
                 total[FAILED] += 1
-                lines.append(f"FAILED {label}: suite {suite} ran {suites[(label, suite)]} tests, at least {count} are expected")
+                lines.append(f"FAILED {label}: ran {suites[label]} tests, at least {count} are expected")
     for line in lines:
         print(line)
     print(f"{total[PASSED]} passed, {total[FAILED]} failed, {total[SKIPPED]} skipped")

@@ -109,6 +109,8 @@ def main():
     args = parser.parse_args()
     if args.fork_pes:
         sys.exit(fork_pes(args.fork_pes, args.command))
+    if os.path.exists(args.command[0]):
+        args.command[0] = os.path.abspath(args.command[0])
 
     tmp = tempfile.mkdtemp(prefix="tern-test-")
     launcher = launcher_name()
