@@ -151,6 +151,9 @@ TERN_API tern_status_t tern_ctx_fill(tern_ctx_t *ctx, size_t size, uint32_t abi)
 /** tern_status_t tern_ctx(tern_ctx_t *ctx): fill the context that kernels take by value. Local. */
 #define tern_ctx(ctx) tern_ctx_fill((ctx), sizeof *(ctx), TERN_ABI_VERSION)
 
+/** Behind tern_launch of tern/device.h: record why a launch failed (the driver's name and text); TERN_ERR_DEVICE. */
+TERN_API tern_status_t tern_launch_failed(const char *name, const char *text);
+
 /** Order and completion for what this PE's host and finished kernels did: quiet, then all PEs meet. Collective. */
 TERN_API tern_status_t tern_barrier_all(void);
 

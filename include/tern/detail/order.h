@@ -1,0 +1,153 @@
+/*
+ * tern/detail/order.h - every operation of the device API that orders memory or threads, each named by its purpose, with
+ * the reason why it is there. Device code calls these, tern_order_NAME(...), and never a primitive that orders.
+ *
+ * Each has a mutant, weaker than the operation: releases and acquires become relaxed, fences and barriers vanish, relaxed
+ * operations get lost. A litmus test must fail with it (scripts/mutants.sh). CPU device, in builds with -Dmutants=true:
+ * TERN_CPU_MUTANT=NAME. CUDA device: the build option -Dorder_mutant=NAME.
+ */
+#ifndef TERN_DETAIL_ORDER_H
+#define TERN_DETAIL_ORDER_H
+
+#include <tern/detail/prim.h>
+#include <tern/detail/scope.h>
+
+/* X(name, kind, reason) */
+/* clang-format off */
+#define TERN_ORDER_TABLE(X)                                                                                             \
+    X(scope_entry, scope_sync, "the source of a scope call may have been written by any thread of the scope")           \
+    X(scope_exit, scope_sync, "after a scope call every thread may reuse the source, read what was got, or signal for it") \
+    X(put_signal_join, scope_sync, "all threads' pieces of a put_signal come before the leader's signal")               \
+    X(put_signal_release, st_release_u64, "SET signal of put_signal: the data is visible before it")                    \
+    X(put_signal_fence, fence_sys, "ADD signal of put_signal: the data is visible before it")                           \
+    X(signal_set, st_relaxed_u64, "signal_op SET orders nothing")                                                       \
+    X(signal_add, red_add_u64, "signal_op ADD orders nothing; atomic with every other ADD and atomic")                  \
+    X(signal_fetch_acquire, ld_acquire_u64, "data put before the signal value that signal_fetch returns is readable")   \
+    X(wait_acquire, ld_acquire_u64, "data put before a 64-bit word that satisfies a wait or test is readable")          \
+    X(wait_acquire32, ld_acquire_u32, "the same for 32-bit words")                                                      \
+    X(wait_join, scope_status, "a wait of a scope: its leader's acquire reaches all threads, and all get one status")   \
+    X(fence_fence, fence_sys, "fence: what happened before it is visible before what the thread issues next")           \
+    X(fence_entry, scope_sync, "fence_block, quiet_block: all threads' operations come before the fences")              \
+    X(fence_exit, scope_sync, "fence_block, quiet_block: no thread goes on before all have fenced")                     \
+    X(quiet_fence, fence_sys, "quiet: what happened before it is complete at the targets")                              \
+    X(async_fence, fence_async, "ordinary loads and stores before the thread's bulk-async copies")                      \
+    X(epoch_load, ld_relaxed_u64, "every thread of the scope learns the meeting's epoch")                               \
+    X(epoch_store, st_relaxed_u64, "the next meeting of this PE gets the next epoch")                                   \
+    X(meet_entry, scope_sync, "sync, barrier: all threads have arrived, and have read the epoch, before any flag")      \
+    X(sync_fence, fence_sys, "sync: the PE's own stores are visible before its flags")                                  \
+    X(barrier_fence, fence_sys, "barrier: everything the PE put is complete before its flags")                          \
+    X(meet_flag, st_relaxed_u64, "sync, barrier: tells a PE that this one has arrived")                                 \
+    X(meet_acquire, ld_acquire_u64, "sync, barrier: what a PE did before its flag is readable after it")                \
+    X(meet_exit, scope_status, "sync, barrier: every thread has what any thread acquired, and all get one status")      \
+    X(abort_look, ld_relaxed_u64, "waits look at the copy of the abort word in device memory")                          \
+    X(abort_claim, cas_u64, "one lane a PE and 20 us refreshes that copy from pinned host memory")                      \
+    X(abort_store, st_relaxed_u64, "the refreshed copy reaches the other waits")                                        \
+    X(report_claim, cas_u32, "one lane a runtime writes the report")                                                    \
+    X(report_publish, st_release_u32, "the report's fields are visible to the control thread before its kind")
+/* clang-format on */
+
+enum {
+    TERN_ORD_none,
+#define TERN_ORDER_ENUM(name, kind, why) TERN_ORD_##name,
+    TERN_ORDER_TABLE(TERN_ORDER_ENUM)
+#undef TERN_ORDER_ENUM
+    TERN_ORD_COUNT
+};
+
+#if defined(TERN_ORDER_MUTANT)
+#define TERN_ORDER_PASTE2(a, b) a##b
+#define TERN_ORDER_PASTE(a, b) TERN_ORDER_PASTE2(a, b)
+#define TERN_ORDER_MUTATED(name) (TERN_ORD_##name == TERN_ORDER_PASTE(TERN_ORD_, TERN_ORDER_MUTANT))
+#elif defined(TERN_MUTANTS) && !defined(__CUDACC__)
+#include <tern/detail/mutant.h>
+#define TERN_ORDER_MUTATED(name) (TERN_ORD_##name == tern_order_mutant)
+#else
+#define TERN_ORDER_MUTATED(name) 0
+#endif
+
+#define TERN_ORDER static __device__ __forceinline__
+
+/* One definition for each kind: the operation, and its mutant. */
+#define TERN_ORDER_DEF_st_release_u64(name)                                                                            \
+    TERN_ORDER void tern_order_##name(uint64_t *p, uint64_t v)                                                         \
+    {                                                                                                                  \
+        if (TERN_ORDER_MUTATED(name))                                                                                  \
+            tern_prim_st_relaxed_u64(p, v);                                                                            \
+        else                                                                                                           \
+            tern_prim_st_release_u64(p, v);                                                                            \
+    }
+#define TERN_ORDER_DEF_st_release_u32(name)                                                                            \
+    TERN_ORDER void tern_order_##name(uint32_t *p, uint32_t v)                                                         \
+    {                                                                                                                  \
+        if (TERN_ORDER_MUTATED(name))                                                                                  \
+            tern_prim_st_relaxed_u32(p, v);                                                                            \
+        else                                                                                                           \
+            tern_prim_st_release_u32(p, v);                                                                            \
+    }
+#define TERN_ORDER_DEF_st_relaxed_u64(name)                                                                            \
+    TERN_ORDER void tern_order_##name(uint64_t *p, uint64_t v)                                                         \
+    {                                                                                                                  \
+        if (!TERN_ORDER_MUTATED(name))                                                                                 \
+            tern_prim_st_relaxed_u64(p, v);                                                                            \
+    }
+#define TERN_ORDER_DEF_red_add_u64(name)                                                                               \
+    TERN_ORDER void tern_order_##name(uint64_t *p, uint64_t v)                                                         \
+    {                                                                                                                  \
+        if (!TERN_ORDER_MUTATED(name))                                                                                 \
+            tern_prim_red_add_u64(p, v);                                                                               \
+    }
+#define TERN_ORDER_DEF_ld_relaxed_u64(name)                                                                            \
+    TERN_ORDER uint64_t tern_order_##name(const uint64_t *p)                                                           \
+    {                                                                                                                  \
+        return TERN_ORDER_MUTATED(name) ? 0 : tern_prim_ld_relaxed_u64(p);                                             \
+    }
+#define TERN_ORDER_DEF_ld_acquire_u64(name)                                                                            \
+    TERN_ORDER uint64_t tern_order_##name(const uint64_t *p)                                                           \
+    {                                                                                                                  \
+        return TERN_ORDER_MUTATED(name) ? tern_prim_ld_relaxed_u64(p) : tern_prim_ld_acquire_u64(p);                   \
+    }
+#define TERN_ORDER_DEF_ld_acquire_u32(name)                                                                            \
+    TERN_ORDER uint32_t tern_order_##name(const uint32_t *p)                                                           \
+    {                                                                                                                  \
+        return TERN_ORDER_MUTATED(name) ? tern_prim_ld_relaxed_u32(p) : tern_prim_ld_acquire_u32(p);                   \
+    }
+#define TERN_ORDER_DEF_cas_u64(name)                                                                                   \
+    TERN_ORDER uint64_t tern_order_##name(uint64_t *p, uint64_t compare, uint64_t value)                               \
+    {                                                                                                                  \
+        return TERN_ORDER_MUTATED(name) ? compare : tern_prim_rmw_cas_u64(p, compare, value);                          \
+    }
+#define TERN_ORDER_DEF_cas_u32(name)                                                                                   \
+    TERN_ORDER uint32_t tern_order_##name(uint32_t *p, uint32_t compare, uint32_t value)                               \
+    {                                                                                                                  \
+        return TERN_ORDER_MUTATED(name) ? compare : tern_prim_rmw_cas_u32(p, compare, value);                          \
+    }
+#define TERN_ORDER_DEF_fence_sys(name)                                                                                 \
+    TERN_ORDER void tern_order_##name(void)                                                                            \
+    {                                                                                                                  \
+        if (!TERN_ORDER_MUTATED(name))                                                                                 \
+            tern_prim_fence_sys();                                                                                     \
+    }
+#define TERN_ORDER_DEF_fence_async(name)                                                                               \
+    TERN_ORDER void tern_order_##name(void)                                                                            \
+    {                                                                                                                  \
+        if (!TERN_ORDER_MUTATED(name))                                                                                 \
+            tern_prim_fence_async();                                                                                   \
+    }
+#define TERN_ORDER_DEF_scope_sync(name)                                                                                \
+    TERN_ORDER void tern_order_##name(int scope)                                                                       \
+    {                                                                                                                  \
+        if (!TERN_ORDER_MUTATED(name))                                                                                 \
+            tern_scope_sync(scope);                                                                                    \
+    }
+#define TERN_ORDER_DEF_scope_status(name)                                                                              \
+    TERN_ORDER tern_status_t tern_order_##name(int scope, tern_status_t status)                                        \
+    {                                                                                                                  \
+        return TERN_ORDER_MUTATED(name) ? status : tern_scope_status(scope, status);                                   \
+    }
+
+#define TERN_ORDER_DEF(name, kind, why) TERN_ORDER_DEF_##kind(name)
+TERN_ORDER_TABLE(TERN_ORDER_DEF)
+#undef TERN_ORDER_DEF
+#undef TERN_ORDER
+
+#endif

@@ -1,0 +1,115 @@
+/* tern/detail/signal.h - bodies of put_signal, signal_op, signal_fetch, and of fence and quiet. */
+#ifndef TERN_DETAIL_SIGNAL_H
+#define TERN_DETAIL_SIGNAL_H
+
+#include <tern/detail/rma.h>
+
+/* ADD goes to the word's atomics home: its GPU memory, by load/store. */
+TERN_DEV void tern_put_signal_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, uint64_t *sig,
+                                    uint64_t value, int op, int pe)
+{
+    if (!tern_check(ctx, TERN_CALL_put_signal, 1, dst, bytes, pe) ||
+        !tern_check(ctx, TERN_CALL_put_signal, 8, sig, 8, pe) ||
+        !tern_check_op(ctx, TERN_CALL_put_signal, op, TERN_SIGNAL_ADD, sig))
+        return;
+    tern_order_scope_entry(scope);
+    tern_copy(ctx, scope, tern_peer_addr(ctx, dst, pe), (const char *)src, bytes);
+    tern_order_put_signal_join(scope);
+    if (tern_scope_rank(scope) == 0) {
+        uint64_t *word = (uint64_t *)tern_peer_addr(ctx, sig, pe);
+        if (op == TERN_SIGNAL_ADD) {
+            tern_order_put_signal_fence();
+            tern_order_signal_add(word, value);
+        } else {
+            tern_order_put_signal_release(word, value);
+        }
+    }
+    tern_order_scope_exit(scope);
+}
+
+#define TERN_PUT_SIGNAL_BODIES(suffix, scope)                                                                          \
+    TERN_DEV void tern_put_signal##suffix(tern_ctx_t ctx, void *dst, const void *src, size_t bytes, uint64_t *sig,     \
+                                          uint64_t val, int op, int pe)                                                \
+    {                                                                                                                  \
+        tern_put_signal_scope(ctx, scope, dst, src, bytes, sig, val, op, pe);                                          \
+    }                                                                                                                  \
+    TERN_DEV void tern_put_signal_nbi##suffix(tern_ctx_t ctx, void *dst, const void *src, size_t bytes, uint64_t *sig, \
+                                              uint64_t val, int op, int pe)                                            \
+    {                                                                                                                  \
+        tern_put_signal_scope(ctx, scope, dst, src, bytes, sig, val, op, pe);                                          \
+    }
+TERN_PUT_SIGNAL_BODIES(, TERN_SCOPE_THREAD)
+TERN_PUT_SIGNAL_BODIES(_warp, TERN_SCOPE_WARP)
+TERN_PUT_SIGNAL_BODIES(_block, TERN_SCOPE_BLOCK)
+#undef TERN_PUT_SIGNAL_BODIES
+
+TERN_DEV void tern_signal_op(tern_ctx_t ctx, uint64_t *sig, uint64_t val, int op, int pe)
+{
+    if (!tern_check(ctx, TERN_CALL_signal_op, 8, sig, 8, pe) ||
+        !tern_check_op(ctx, TERN_CALL_signal_op, op, TERN_SIGNAL_ADD, sig))
+        return;
+    uint64_t *word = (uint64_t *)tern_peer_addr(ctx, sig, pe);
+    if (op == TERN_SIGNAL_ADD)
+        tern_order_signal_add(word, val);
+    else
+        tern_order_signal_set(word, val);
+}
+
+TERN_DEV uint64_t tern_signal_fetch(tern_ctx_t ctx, const uint64_t *sig)
+{
+    if (!tern_check(ctx, TERN_CALL_signal_fetch, 8, sig, 8, ctx.my_pe))
+        return 0;
+    return tern_order_signal_fetch_acquire(sig);
+}
+
+TERN_DEV void tern_fence(tern_ctx_t ctx)
+{
+    (void)ctx;
+    tern_order_fence_fence();
+}
+
+TERN_DEV void tern_fence_block(tern_ctx_t ctx)
+{
+    (void)ctx;
+    tern_order_fence_entry(TERN_SCOPE_BLOCK);
+    tern_order_fence_fence();
+    tern_order_fence_exit(TERN_SCOPE_BLOCK);
+}
+
+TERN_DEV tern_status_t tern_quiet(tern_ctx_t ctx)
+{
+    (void)ctx;
+    tern_order_quiet_fence();
+    return TERN_OK;
+}
+
+TERN_DEV tern_status_t tern_quiet_block(tern_ctx_t ctx)
+{
+    (void)ctx;
+    tern_order_fence_entry(TERN_SCOPE_BLOCK);
+    tern_order_quiet_fence();
+    tern_order_fence_exit(TERN_SCOPE_BLOCK);
+    return TERN_OK;
+}
+
+TERN_DEV tern_status_t tern_quiet_pe(tern_ctx_t ctx, int pe)
+{
+    if (!tern_check(ctx, TERN_CALL_quiet, 1, NULL, 0, pe))
+        return TERN_ERR_INVALID;
+    tern_order_quiet_fence();
+    return TERN_OK;
+}
+
+TERN_DEV tern_status_t tern_quiet_pe_block(tern_ctx_t ctx, int pe)
+{
+    if (!tern_check(ctx, TERN_CALL_quiet, 1, NULL, 0, pe))
+        return TERN_ERR_INVALID;
+    return tern_quiet_block(ctx);
+}
+
+TERN_DEV void tern_fence_async(void)
+{
+    tern_order_async_fence();
+}
+
+#endif
