@@ -7,35 +7,36 @@
 
 #include <tern/detail/order.h>
 
-#define TERN_COPY_FLIGHT 8 /* accesses in flight a thread */
+#define TERN_COPY_FLIGHT 8 /* vectors in flight a thread; smaller units: half of it, to save registers */
 
 /*
  * Units of type T: `n` of them, dealt out to `threads` threads. All loads of a round come before its stores, also in the
- * last, partial one: a load that waits for the store before it would cost a memory latency a unit.
+ * last, partial one: a load that waits for the store before it would cost a memory latency a unit. Addresses step from one
+ * access to the next: eight of them at once would cost 32 registers.
  */
-#define TERN_COPY_UNITS(name, T, LOAD, STORE)                                                                          \
+#define TERN_COPY_UNITS(name, T, flight, LOAD, STORE)                                                                  \
     TERN_DEV void tern_copy_##name(char *dst, const char *src, size_t n, size_t rank, size_t threads)                  \
     {                                                                                                                  \
-        for (size_t i = rank; i < n; i += TERN_COPY_FLIGHT * threads) {                                                \
-            T v[TERN_COPY_FLIGHT];                                                                                     \
-            if (n - i > (TERN_COPY_FLIGHT - 1) * threads) {                                                            \
-                _Pragma("unroll") for (int k = 0; k < TERN_COPY_FLIGHT; k++) v[k] =                                    \
-                    LOAD((const T *)src + i + k * threads);                                                            \
-                _Pragma("unroll") for (int k = 0; k < TERN_COPY_FLIGHT; k++)                                           \
-                    STORE((T *)dst + i + k * threads, v[k]);                                                           \
-            } else {                                                                                                   \
-                _Pragma("unroll") for (int k = 0; k < TERN_COPY_FLIGHT; k++) if (i + k * threads < n) v[k] =           \
-                    LOAD((const T *)src + i + k * threads);                                                            \
-                _Pragma("unroll") for (int k = 0; k < TERN_COPY_FLIGHT; k++) if (i + k * threads < n)                  \
-                    STORE((T *)dst + i + k * threads, v[k]);                                                           \
-            }                                                                                                          \
+        const T *s = (const T *)src + rank;                                                                            \
+        T *d = (T *)dst + rank;                                                                                        \
+        size_t i = rank;                                                                                               \
+        for (; i + (flight - 1) * threads < n; i += flight * threads) {                                                \
+            T v[flight];                                                                                               \
+            _Pragma("unroll") for (int k = 0; k < flight; k++, s += threads) v[k] = LOAD(s);                           \
+            _Pragma("unroll") for (int k = 0; k < flight; k++, d += threads) STORE(d, v[k]);                           \
+        }                                                                                                              \
+        if (i < n) {                                                                                                   \
+            size_t left = n - i;                                                                                       \
+            T v[flight];                                                                                               \
+            _Pragma("unroll") for (int k = 0; k < flight; k++, s += threads) if (k * threads < left) v[k] = LOAD(s);   \
+            _Pragma("unroll") for (int k = 0; k < flight; k++, d += threads) if (k * threads < left) STORE(d, v[k]);   \
         }                                                                                                              \
     }
-TERN_COPY_UNITS(v4, tern_v4_t, tern_prim_ld_v4, tern_prim_st_v4)
-TERN_COPY_UNITS(u64, uint64_t, tern_prim_ld_relaxed_u64, tern_prim_st_relaxed_u64)
-TERN_COPY_UNITS(u32, uint32_t, tern_prim_ld_relaxed_u32, tern_prim_st_relaxed_u32)
-TERN_COPY_UNITS(u16, uint16_t, tern_prim_ld_relaxed_u16, tern_prim_st_relaxed_u16)
-TERN_COPY_UNITS(u8, uint8_t, tern_prim_ld_relaxed_u8, tern_prim_st_relaxed_u8)
+TERN_COPY_UNITS(v4, tern_v4_t, TERN_COPY_FLIGHT, tern_prim_ld_v4, tern_prim_st_v4)
+TERN_COPY_UNITS(u64, uint64_t, TERN_COPY_FLIGHT / 2, tern_prim_ld_relaxed_u64, tern_prim_st_relaxed_u64)
+TERN_COPY_UNITS(u32, uint32_t, TERN_COPY_FLIGHT / 2, tern_prim_ld_relaxed_u32, tern_prim_st_relaxed_u32)
+TERN_COPY_UNITS(u16, uint16_t, TERN_COPY_FLIGHT / 2, tern_prim_ld_relaxed_u16, tern_prim_st_relaxed_u16)
+TERN_COPY_UNITS(u8, uint8_t, TERN_COPY_FLIGHT / 2, tern_prim_ld_relaxed_u8, tern_prim_st_relaxed_u8)
 
 /*
  * Fewer than 16 bytes at the edge of an aligned run, in pieces of 1, 2, 4, 8: before it (`up`: pieces grow towards the run)
