@@ -38,6 +38,7 @@ def main():
     parser.add_argument("--expected", metavar="FILE", help="least number of tests: lines BUILD/SUITE COUNT")
     parser.add_argument("--write-expected", metavar="FILE", help="write that file from these logs, then end")
     parser.add_argument("--extra", action="append", default=[], metavar="RESULT:NAME", help="a result that is in no log")
+    parser.add_argument("--table", action="store_true", help="one line for every test")
     args = parser.parse_args()
 
     total = collections.Counter()
@@ -55,6 +56,8 @@ def main():
             outcome = OUTCOME.get(entry["result"], FAILED)
             name = entry["name"].rsplit(" / ", 1)[-1]
             suites[label] += 1
+            if args.table:
+                print(f"{label + '/' + name:44} {outcome:8} {entry['duration']:6.1f} s")
             if outcome == SKIPPED:
                 text = (entry.get("stdout") or "") + (entry.get("stderr") or "")
                 reason = next((s.strip() for s in text.splitlines() if "skip" in s.lower() or GOOD_SKIP in s), "no reason given")

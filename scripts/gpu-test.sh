@@ -1,0 +1,132 @@
+#!/bin/bash
+# gpu-test.sh - builds for the GPU of this machine and runs the tests that need one; a table comes last.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+usage() {
+    cat <<'T'
+Usage: scripts/gpu-test.sh --part correct|bars|sanitize [--filter SUITE]
+
+On a machine with an NVIDIA GPU and nvcc; needs meson, ninja, gcc and python3, and neither network nor PMIx.
+
+  correct    device, litmus, heap and host tests and the main job with 2, 4 and 8 PEs that share the GPU under an MPS daemon
+             of its own; tests that kill PEs come last, each with its own daemon. Under eight minutes.
+  bars       tern-bench against the floors measured in the same run (bench/bars)
+  sanitize   compute-sanitizer (memcheck, racecheck, synccheck) on one-PE device tests
+  --filter   only this suite of the part
+
+The table and the closing line `N passed, N failed, N skipped` come last; exit status 1 when something failed. Logs are in
+$OUT, else in build-cuda/gpu-logs. Variables: MESON (command; default meson, else python3 -m mesonbuild.mesonmain), JOBS.
+T
+}
+
+part="" filter=""
+while [ $# -gt 0 ]; do
+    case $1 in
+    --part) part=${2:-}; shift ;;
+    --filter) filter=${2:-}; shift ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+    esac
+    shift
+done
+case $part in
+correct | bars | sanitize) ;;
+*) usage >&2; exit 2 ;;
+esac
+
+if [ -z "${MESON:-}" ] && ! command -v meson >/dev/null; then MESON="python3 -m mesonbuild.mesonmain"; fi
+export MESON=${MESON:-meson}
+read -ra meson <<<"$MESON"
+logs=${OUT:-build-cuda/gpu-logs}
+begin=$SECONDS
+extra=() reports=()
+
+capability=$(timeout 30 nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .)
+if [ -z "$capability" ]; then
+    echo "gpu-test.sh: no GPU: nvidia-smi finds none" >&2
+    exit 1
+fi
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+echo "== build for sm_$capability"
+scripts/build.sh cuda -Dgpu_archs="$capability" -Dgpu_test_archs="$capability" || exit 1
+mkdir -p "$logs"
+echo "built after $((SECONDS - begin)) s"
+
+# tests SUITE LAUNCH...: one suite of the build, under the launch command
+tests() {
+    local suite=$1 log=build-cuda/meson-logs/log-$1.json
+    shift
+    echo "== $suite"
+    rm -f "$log"
+    "$@" "${meson[@]}" test -C build-cuda --no-rebuild --logbase "log-$suite" --print-errorlogs --suite "tern:$suite" 2>&1 |
+        tee -a "$logs/tests.txt" | grep '^ *[0-9]*/[0-9]* \|CHECK\|tern:'
+    reports+=("cuda/$suite=$log")
+}
+
+# job NAME COMMAND...: a run that is no test of the build
+job() {
+    local name=$1 start=$SECONDS result=passed
+    shift
+    "$@" >"$logs/job.txt" 2>&1 || result=failed
+    [ $result = failed ] && tail -n 30 "$logs/job.txt"
+    printf '%-44s %-8s %4d s\n' "$name" "$result" $((SECONDS - start))
+    cat "$logs/job.txt" >>"$logs/jobs.txt"
+    extra+=(--extra "$result:$name")
+}
+
+part_correct() {
+    local suites pes dtype
+    export TEST_LAUNCHER=${TEST_LAUNCHER:-fork}
+    suites=$("${meson[@]}" introspect build-cuda --tests | python3 -c '
+import json, sys
+names = dict.fromkeys(t["suite"][0].split(":")[-1] for t in json.load(sys.stdin))
+print(*[n for n in names if n not in ("repo", "install", "cluster", "fault")])')
+    for suite in $suites; do
+        [ -z "$filter" ] || [ "$filter" = "$suite" ] || continue
+        tests "$suite" scripts/with-mps.sh
+    done
+    if [ -z "$filter" ] || [ "$filter" = jobs ]; then
+        echo "== main job"
+        for dtype in fp32 bf16; do
+            for pes in 2 4 8; do
+                job "moe_layer $dtype, $pes PEs" env TEST_BUILD_ROOT="$PWD/build-cuda" scripts/with-mps.sh test/run-pes.py \
+                    -n $pes -t 120 -- build-cuda/examples/moe_layer --text "$PWD/README.md" --dtype $dtype
+            done
+        done
+    fi
+    # a killed PE can take the MPS server with it
+    [ -z "$filter" ] || [ "$filter" = fault ] && fault_tests
+}
+
+fault_tests() {
+    local name
+    for name in $("${meson[@]}" introspect build-cuda --tests | python3 -c '
+import json, sys
+print(*[t["name"] for t in json.load(sys.stdin) if t["suite"][0].endswith(":fault")])'); do
+        job "fault/$name" scripts/with-mps.sh "${meson[@]}" test -C build-cuda --no-rebuild --logbase fault "$name"
+    done
+}
+
+part_sanitize() {
+    local tool program
+    command -v compute-sanitizer >/dev/null || { echo "gpu-test.sh: there is no compute-sanitizer here" >&2; exit 1; }
+    for program in build-cuda/test/test-device-* build-cuda/test/test-litmus-*; do
+        [ -x "$program" ] && [ -f "$program" ] || continue
+        [ -z "$filter" ] || [[ $program == *-$filter-* ]] || continue
+        for tool in memcheck racecheck synccheck; do
+            job "$tool $(basename "$program")" env TEST_BUILD_ROOT="$PWD/build-cuda" test/run-pes.py -n 0 -t 150 -- \
+                "$(command -v compute-sanitizer)" --tool $tool --error-exitcode 9 "$PWD/$program"
+        done
+    done
+}
+
+part_bars() {
+    job "bars" scripts/with-mps.sh env TEST_BUILD_ROOT="$PWD/build-cuda" bench/bars --build build-cuda --logs "$logs"
+    cat "$logs/jobs.txt"
+}
+
+"part_$part"
+echo
+printf '%d s in all\n' $((SECONDS - begin))
+python3 test/report.py --table "${extra[@]}" ${reports[@]+"${reports[@]}"}
