@@ -58,7 +58,7 @@ enum {
 #define TERN_ORDER_PASTE2(a, b) a##b
 #define TERN_ORDER_PASTE(a, b) TERN_ORDER_PASTE2(a, b)
 #define TERN_ORDER_MUTATED(name) (TERN_ORD_##name == TERN_ORDER_PASTE(TERN_ORD_, TERN_ORDER_MUTANT))
-#elif defined(TERN_MUTANTS) && !defined(__CUDACC__)
+#elif defined(TERN_CPU_MUTANTS) && !defined(__CUDACC__)
 #include <tern/detail/mutant.h>
 #define TERN_ORDER_MUTATED(name) (TERN_ORD_##name == tern_order_mutant)
 #else
