@@ -112,7 +112,7 @@ part_sanitize() {
     local tool program
     command -v compute-sanitizer >/dev/null || { echo "gpu-test.sh: there is no compute-sanitizer here" >&2; exit 1; }
     for program in build-cuda/test/test-device-* build-cuda/test/test-litmus-*; do
-        [ -x "$program" ] && [ -f "$program" ] || continue
+        if [ ! -f "$program" ] || [ ! -x "$program" ]; then continue; fi
         [ -z "$filter" ] || [[ $program == *-$filter-* ]] || continue
         for tool in memcheck racecheck synccheck; do
             job "$tool $(basename "$program")" env TEST_BUILD_ROOT="$PWD/build-cuda" test/run-pes.py -n 0 -t 150 -- \
