@@ -1,8 +1,8 @@
 /*
  * bench.h - what the parts of tern-bench share:
- *   main.c    options, samples, statistics       tests.cu   kernels that use Tern's device API
- *   output.c  table, JSON, plot                  floors.cu  raw loops of the same shape, which bound what is possible
- *                                                check.cu   filling and verifying of memory, and tests made only to verify
+ *   main.c     samples, statistics, checks       tests.cu   kernels that use Tern's device API
+ *   options.c  command line                      floors.cu  raw loops of the same shape, which bound what is possible
+ *   output.c   table, JSON, plot                 check.cu   filling and verifying of memory, and tests made only to verify
  *
  * A test runs `rounds` operations inside one kernel, between two readings of the device's clock; that is one sample. Test
  * and floor take turns, sample by sample, so that both see the same machine.
@@ -115,9 +115,11 @@ tern_status_t bench_verify_launch(const char *at, uint64_t bytes, enum bench_pat
 /* Elements for g (small numbers) and words of atomics before their test. */
 tern_status_t bench_elements_launch(char *to, int count, int type);
 tern_status_t bench_words_launch(const struct bench_args *a, uint64_t *words, int count);
-/* After p and atomic: the words as `done` rounds must leave them. */
-tern_status_t bench_words_verify_launch(const struct bench_args *a, enum bench_test test, const uint64_t *words, int count,
-                                        uint64_t done, struct bench_out *out);
+/* The words as `done` rounds of an atomic must leave them; the elements as a p that ended with round `last` does. */
+tern_status_t bench_words_verify_launch(const struct bench_args *a, const uint64_t *words, int count, uint64_t done,
+                                        struct bench_out *out);
+tern_status_t bench_p_verify_launch(const struct bench_args *a, const char *at, int count, uint64_t last,
+                                    struct bench_out *out);
 /* Tests that verify each of their rounds: put-signal-pingpong, barrier, sync. */
 tern_status_t bench_rounds_launch(enum bench_test test, const tern_ctx_t *ctx, const struct bench_args *a, int blocks,
                                   int threads);

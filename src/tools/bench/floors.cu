@@ -268,7 +268,8 @@ BENCH_DEV uint64_t bench_raw_atomic(const struct bench_args *a, uint64_t *word, 
 
 static __global__ void __launch_bounds__(1024) bench_floor_atomic_kernel(struct bench_args a, int size)
 {
-    uint64_t *own = a.peer_words + blockIdx.x * blockDim.x + threadIdx.x, at = 0, last = 0;
+    uint64_t *own = a.peer_words + blockIdx.x * blockDim.x + threadIdx.x, at = 0;
+    uint64_t last = a.base ? bench_operand(a.op, a.base - 1) : 0;
 
     for (uint32_t round = 0; round < a.warmup + a.rounds; round++) {
         uint64_t value = bench_operand(a.op, a.base + round);
@@ -312,7 +313,7 @@ BENCH_DEV void bench_floor_put_signal_body(const struct bench_args *a, int scope
 {
     struct bench_unit u = bench_unit_of(scope);
     uint64_t *mine = a->floor_words + blockIdx.x * BENCH_LINE, *peers = a->peer_words + blockIdx.x * BENCH_LINE;
-    uint64_t offset = blockIdx.x * a->bytes;
+    uint64_t offset = blockIdx.x * ((a->bytes + 15) & ~(uint64_t)15);
     bool begins = a->pe < a->peer, going = u.first;
 
     for (uint32_t round = 0; going && round < a->warmup + a->rounds; round++) {

@@ -205,7 +205,7 @@ BENCH_DEV tern_status_t bench_wait_one(tern_ctx_t ctx, int scope, uint64_t *word
 BENCH_DEV void bench_put_signal_body(tern_ctx_t ctx, const struct bench_args *a, int scope)
 {
     struct bench_unit u = bench_unit_of(scope);
-    uint64_t *word = a->words + blockIdx.x * BENCH_LINE, offset = blockIdx.x * a->bytes;
+    uint64_t *word = a->words + blockIdx.x * BENCH_LINE, offset = blockIdx.x * ((a->bytes + 15) & ~(uint64_t)15);
     bool begins = a->pe < a->peer, going = u.first;
 
     ctx = bench_stage(tern_ctx_timeout(ctx, a->timeout_ms), a, u);
