@@ -1,0 +1,2 @@
+/* device_launch_parameters.h - stands in for CUDA's header on the CPU device: tern-cc has already included what it declares. */
+#include <tern/detail/cpu.h>
