@@ -34,7 +34,7 @@ build|pkg-config|command -v pkg-config|finds libraries
 build|libpmix-dev|pkg-config --exists pmix|start of jobs by srun, mpirun, prterun
 build|libboost-context-dev|have_lib libboost_context.a|fibers of the CPU device
 build|openmpi-bin|command -v mpirun|a launcher for jobs of several PEs on one machine
-test|libopenmpi-dev|command -v mpicc|the example that runs beside MPI
+test|libopenmpi-dev|pkg-config --exists ompi-c|the example that runs beside MPI
 test|cmake|command -v cmake|test of the installed CMake package
 test|shellcheck|command -v shellcheck|check of the scripts
 test|munge|have_sbin munged|authentication of the throw-away Slurm in tests

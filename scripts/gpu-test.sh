@@ -11,7 +11,7 @@ On a machine with an NVIDIA GPU and nvcc; needs meson, ninja, gcc and python3, a
 
   correct    device, litmus, heap and host tests and the main job with 2, 4 and 8 PEs that share the GPU under an MPS daemon
              of its own; tests that kill PEs come last, each with its own daemon. Under eight minutes.
-  bars       tern-bench against the floors measured in the same run (bench/bars)
+  bars       tern-bench against the floors measured in the same run (bench/bars.py)
   sanitize   compute-sanitizer (memcheck, racecheck, synccheck) on one-PE device tests
   --filter   only this suite of the part
 
@@ -122,7 +122,7 @@ part_sanitize() {
 }
 
 part_bars() {
-    job "bars" scripts/with-mps.sh env TEST_BUILD_ROOT="$PWD/build-cuda" bench/bars --build build-cuda --logs "$logs"
+    job "bars" scripts/with-mps.sh env TEST_BUILD_ROOT="$PWD/build-cuda" bench/bars.py --build build-cuda --logs "$logs"
     cat "$logs/jobs.txt"
 }
 
