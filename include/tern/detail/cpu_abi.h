@@ -72,7 +72,7 @@ typedef struct tern_cpu_kernel {
 TERN_CPU_API void tern_cpu_kernel_register(tern_cpu_kernel_t *kernel);
 TERN_CPU_API void tern_cpu_kernel_unregister(tern_cpu_kernel_t *kernel);
 
-/* Spin loops over atomics or clocks that never pause would starve their block: every so often an operation is a pause. */
+/* Spin loops over atomics or clocks that never pause would starve their block: every so often an operation is a turn. */
 static inline void tern_cpu_turn(void)
 {
     if (tern_cpu_self && ++tern_cpu_self->block->turns >= 64) {

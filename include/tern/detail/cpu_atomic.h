@@ -40,8 +40,11 @@ template <class T, class F> static inline T tern_cpu_update(T *p, F f)
         word bits;
         memcpy(&bits, &next, sizeof bits);
         word seen = tern_cpu_rmw_cas(w, old, bits);
-        if (seen == old)
+        if (seen == old) {
+            if (bits != old)
+                tern_cpu_stored = p;
             return value;
+        }
         old = seen;
     }
 }
@@ -78,7 +81,10 @@ TERN_CPU_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
     {                                                                                                                  \
         typedef tern_cpu_word<sizeof(T)>::type word;                                                                   \
         tern_cpu_turn();                                                                                               \
-        return (T)tern_cpu_rmw_cas((word *)p, (word)compare, (word)value);                                             \
+        word seen = tern_cpu_rmw_cas((word *)p, (word)compare, (word)value);                                           \
+        if (seen == (word)compare)                                                                                     \
+            tern_cpu_stored = p;                                                                                       \
+        return (T)seen;                                                                                                \
     }
 TERN_CPU_CAS(int)
 TERN_CPU_CAS(unsigned)
@@ -99,17 +105,27 @@ TERN_CPU_CAS(unsigned long long)
 #define atomicMin_system atomicMin
 #define atomicMax_system atomicMax
 
+/* CUDA's fences are sequentially consistent. */
+static inline void tern_cpu_fence_sc(void)
+{
+#ifndef TERN_CPU_TSAN
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
 static inline void __threadfence_block(void)
 {
     tern_prim_fence_gpu();
+    tern_cpu_fence_sc();
 }
 static inline void __threadfence(void)
 {
     tern_prim_fence_gpu();
+    tern_cpu_fence_sc();
 }
 static inline void __threadfence_system(void)
 {
     tern_prim_fence_sys();
+    tern_cpu_fence_sc();
 }
 
 #endif

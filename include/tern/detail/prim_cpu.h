@@ -116,7 +116,13 @@ TERN_PRIM_ST_RELEASE(64, _gpu, 0)
 static inline tern_v4_t tern_prim_ld_v4(const void *p)
 {
     tern_v4_t v;
-    TERN_PRIM_WEAK_SETTLE(p, 16)
+#ifdef TERN_CPU_WEAK
+    if (tern_cpu_self) {
+        uint64_t half[2] = {tern_cpu_weak_load(p, 8), tern_cpu_weak_load((const char *)p + 8, 8)};
+        memcpy(&v, half, 16);
+        return v;
+    }
+#endif
     memcpy(&v, __builtin_assume_aligned(p, 16), 16);
     return v;
 }
@@ -207,7 +213,7 @@ static inline void tern_prim_fence_sys(void)
 #ifdef TERN_CPU_TSAN
     tern_cpu_tsan_fence();
 #else
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);
 #endif
 }
 static inline void tern_prim_fence_gpu(void)
@@ -216,7 +222,7 @@ static inline void tern_prim_fence_gpu(void)
 #ifdef TERN_CPU_TSAN
     tern_cpu_tsan_fence();
 #else
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);
 #endif
 }
 /* No bulk-async copies here. */

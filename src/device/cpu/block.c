@@ -242,12 +242,12 @@ static void vain_round(struct block *b)
     b->spun = 0;
     if (atomic_load_explicit(&tern_cpu_failed, memory_order_relaxed))
         tern_cpu_block_fail(b, "ended because the device has failed");
-    if (!since || tern_cpu_stored) {
-        tern_cpu_stored = NULL;
+    if (!since || tern_cpu_is_progress(tern_cpu_stored)) {
         since = now;
         b->vain_next = now + tern_cpu_patience_ns;
         atomic_store_explicit(&b->vain_since, now, memory_order_relaxed);
     }
+    tern_cpu_stored = NULL;
     if (now >= b->vain_next) {
         b->vain_next = now + tern_cpu_patience_ns / 10;
         tern_cpu_starving(now);
@@ -337,6 +337,7 @@ static void threads_prepare(struct block *b, tern_cpu_dim_t dim)
         f->warp->fibers[f->thread.lane] = f;
         f->warp->live |= 1u << f->thread.lane;
         f->wait = FIBER_RUNS;
+        f->fences.fenced = false;
         queue_put(&b->run, f);
     }
 }
@@ -353,10 +354,11 @@ bool tern_cpu_block_run(struct block *b, const tern_cpu_kernel_t *kernel, void *
     b->fault[0] = '\0';
     tern_cpu_stored = NULL;
     happened(b);
-    if (!tern_cpu_fiber_pool(b, b->threads) || !tern_cpu_shared_begin(b, dynamic_bytes)) {
+    if (!tern_cpu_fiber_pool(b, b->threads)) {
         snprintf(b->fault, sizeof b->fault, "no memory for the stacks of %u threads", b->threads);
         return false;
     }
+    tern_cpu_shared_begin(b, dynamic_bytes);
     threads_prepare(b, block);
 #ifdef TERN_CPU_WEAK
     tern_cpu_weak_begin(b);

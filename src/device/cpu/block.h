@@ -20,6 +20,13 @@ struct fiber_queue {
 /* What a thread is waiting at. */
 enum fiber_wait { FIBER_RUNS, FIBER_IN_BARRIER, FIBER_IN_WARP };
 
+/* What TSAN must be told about a thread's fences: tsan.c. */
+struct fence_state {
+    void *release, *acquire;
+    char released, acquired;
+    bool fenced;
+};
+
 struct fiber {
     tern_cpu_thread_t thread;           /* first: what kernels see */
     struct block *block;
@@ -35,6 +42,7 @@ struct fiber {
     unsigned mask, source;
     uint64_t value, result;
     char tsan_in, tsan_out;             /* objects of __syncwarp's order */
+    struct fence_state fences;
 };
 
 struct warp {
@@ -64,8 +72,7 @@ struct block {
     char *arena;                        /* shared memory */
     size_t arena_used, dynamic_bytes;
     void **sites;                       /* by site id: address in the arena */
-    unsigned sites_room, sites_used_room, sites_used_count;
-    unsigned *sites_used;
+    unsigned *sites_used, sites_used_count;
 
     struct weak_buffer *weak;
     char tsan_start, tsan_end, tsan_barrier[2];
@@ -88,16 +95,18 @@ void tern_cpu_fiber_begin(struct block *b, struct fiber *f);    /* body of a ker
 
 /* shared.c */
 bool tern_cpu_shared_open(struct block *b);
-bool tern_cpu_shared_begin(struct block *b, size_t dynamic_bytes);
+void tern_cpu_shared_begin(struct block *b, size_t dynamic_bytes);
 
 /* weak.c: only in weak builds */
 void tern_cpu_weak_begin(struct block *b);
 void tern_cpu_weak_turn(struct block *b);                       /* some stores may arrive */
 void tern_cpu_weak_end(struct block *b);                        /* all stores arrive */
 
-/* stream.c, called by a pausing block: did the device fail, and are all resident blocks waiting for those that queue? */
+/* worker.c, called by a pausing block: did the device fail, and are all resident blocks waiting for those that queue? */
 extern _Atomic bool tern_cpu_failed;
 void tern_cpu_starving(uint64_t now);
+/* Does a store to `p` show that its thread does more than wait? */
+bool tern_cpu_is_progress(const volatile void *p);
 /* How long all resident blocks may wait while others queue, ns. */
 extern uint64_t tern_cpu_patience_ns;
 

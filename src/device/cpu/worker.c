@@ -81,6 +81,14 @@ static void block_failed(const struct cpu_op *op, const struct block *b)
         report(sentence);
 }
 
+/* Waits store too: the copy of the abort word in the state block. */
+bool tern_cpu_is_progress(const volatile void *p)
+{
+    const char *state = tern_rt_current ? (const char *)tern_rt_current->state_dev : NULL;
+    return p && !(state && (const volatile char *)p >= state &&
+                  (const volatile char *)p < state + sizeof(struct tern_state_dev));
+}
+
 /* The kernel whose blocks queue for a place, if all resident blocks have waited for long. */
 static const struct cpu_op *starved_kernel(uint64_t now)
 {
