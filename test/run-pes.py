@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs a test program on N PEs, within a hard time limit, in its own temporary directory."""
 import argparse
+import ctypes
 import os
 import signal
 import shutil
@@ -10,9 +11,17 @@ import tempfile
 import time
 
 
-def session_members(sid):
-    """Processes of the session `sid`: those that the program started, however they changed their process groups."""
-    pids = []
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans():
+    """Makes whatever the program leaves behind, in whatever session or process group, a child of this process."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants():
+    """Living processes below this one."""
+    parents = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -21,16 +30,20 @@ def session_members(sid):
                 fields = f.read().rsplit(b")", 1)[1].split()
         except OSError:
             continue
-        if int(fields[3]) == sid and fields[0] != b"Z":
-            pids.append(int(name))
-    return pids
+        if fields[0] != b"Z":
+            parents.setdefault(int(fields[1]), []).append(int(name))
+    found, new = [], [os.getpid()]
+    while new:
+        new = [child for pid in new for child in parents.get(pid, [])]
+        found += new
+    return found
 
 
-def kill_session(sid):
-    """Ends every process of the session, politely first. True if there was one."""
+def kill_descendants():
+    """Ends all of them, politely first (mpirun and another run-pes end what they started). True if there was one."""
     found = False
-    for sig, wait in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
-        pids = session_members(sid)
+    for sig, wait in ((signal.SIGTERM, 4.0), (signal.SIGKILL, 5.0)):
+        pids = descendants()
         if not pids:
             return found
         found = True
@@ -40,7 +53,7 @@ def kill_session(sid):
             except ProcessLookupError:
                 pass
         end = time.monotonic() + wait
-        while session_members(sid) and time.monotonic() < end:
+        while descendants() and time.monotonic() < end:
             time.sleep(0.02)
     return found
 
@@ -119,6 +132,7 @@ def main():
     command = launch_command(args, launcher)
     limit = args.timeout * float(os.environ.get("TEST_TIME_SCALE", "1"))
     status = 1
+    adopt_orphans()
     process = subprocess.Popen(command, env=env, cwd=tmp, start_new_session=True, stdin=subprocess.DEVNULL)
     for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(sig, lambda number, frame: sys.exit(128 + number))
@@ -131,7 +145,7 @@ def main():
         print(f"run-pes: not done after {limit:g} s: killed", flush=True)
         status = 124
     finally:
-        left = kill_session(process.pid)
+        left = kill_descendants()
         if left and status == 0:
             print("run-pes: the program left processes behind", flush=True)
             status = 1
