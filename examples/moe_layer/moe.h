@@ -1,9 +1,9 @@
 /*
  * moe.h - what the parts of the example share: the layer's shape, its buffers, the random numbers that host and device
  * must agree on, and the calls between the files:
- *   main.c       options, life of the run, results      layer.cu      embedding, gate, SwiGLU experts, device memory
- *   text.c       files to tokens                        exchange.cu   dispatch and combine: the communication
- *   reference.c  the same layer on the host, and all checks
+ *   main.c       life of the run, results      layer.cu      embedding, gate, SwiGLU experts, device memory
+ *   options.c    command line                  exchange.cu   dispatch and combine: the communication
+ *   text.c       files to tokens               reference.c   the same layer on the host, and all checks
  */
 #ifndef MOE_H
 #define MOE_H
@@ -216,6 +216,19 @@ tern_status_t moe_launch_dispatch(const tern_ctx_t *ctx, const struct moe_layer 
 tern_status_t moe_launch_index(const struct moe_layer *m, const struct moe_buffers *b);
 tern_status_t moe_launch_combine(const tern_ctx_t *ctx, const struct moe_layer *m, const struct moe_buffers *b,
                                  uint64_t epoch);
+
+/* ---- options.c -------------------------------------------------------------------------------------------------------------- */
+
+struct moe_options {
+    long tokens, hidden, experts, topk, iters, timeout_ms;
+    uint64_t seed;
+    int dtype, fault;
+    bool json;
+    char **files; /* of the text; free()d by the caller */
+    int file_count;
+};
+/* -1: go on; else the exit status: 0 after --help, 2 after a message about what is wrong. */
+int moe_options_parse(struct moe_options *o, int argc, char **argv);
 
 /* ---- text.c ---------------------------------------------------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 """Tests of tern-bench. Usage: cases.py PROGRAM CASE"""
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -127,6 +128,27 @@ def case_plot():
             show(done)
         done = run(2, PROGRAM, ["put", "--plot", os.path.join(folder, "missing", "put.svg")])
         expect(done.returncode == 2 and "cannot write" in done.stderr, "a plot into a folder that does not exist")
+
+
+def case_perf_doc():
+    """scripts/perf-doc.py makes a page from real output, and refuses what is not tern-bench's."""
+    script = os.path.join(os.environ["TEST_SOURCE_ROOT"], "scripts", "perf-doc.py")
+    with tempfile.TemporaryDirectory() as folder:
+        results, page = os.path.join(folder, "results.jsonl"), os.path.join(folder, "performance.md")
+        args = ["put-quiet", "-b", 8, "-e", "4K", "-f", 512, *QUICK]
+        with open(results, "w", encoding="utf-8") as f:
+            for _ in range(2):
+                f.write(run(2, PROGRAM, args).stdout)
+        done = subprocess.run([sys.executable, script, "--output", page, results], capture_output=True, text=True, check=False)
+        if expect(done.returncode == 0, f"perf-doc.py: {done.stderr}"):
+            with open(page, encoding="utf-8") as f:
+                text = f.read()
+            for word in ("| 8 B |", "| 4 KiB |", "tern-bench put-quiet -b 8 -e 4K", "2 runs"):
+                expect(word in text, f"the page lacks '{word}':\n{text}")
+        with open(results, "a", encoding="utf-8") as f:
+            f.write('{"test": "put"}\n')
+        done = subprocess.run([sys.executable, script, results], capture_output=True, text=True, check=False)
+        expect(done.returncode != 0 and "results.jsonl:5" in done.stderr, f"a foreign line: {done.stderr}")
 
 
 if __name__ == "__main__":

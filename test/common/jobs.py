@@ -7,6 +7,10 @@ import sys
 RUN_PES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "run-pes.py")
 failures = 0
 
+if os.environ.get("TEST_DEVICE") == "cuda" and not os.path.exists("/dev/nvidiactl"):
+    print("skipped: no GPU")
+    sys.exit(77)
+
 
 def expect(condition, text):
     """Counts and prints a failure."""
