@@ -7,6 +7,8 @@
 #ifndef TERN_HOST_ENV_H
 #define TERN_HOST_ENV_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <tern/types.h>
 
@@ -41,10 +43,31 @@ struct tern_env {
 #undef TERN_ENV_FIELD
 };
 
-/* Parse all variables; a bad value is TERN_ERR_CONFIG naming variable, value and what is allowed. Unknown TERN_* names warn. */
+/*
+ * Parse all variables; a bad value is TERN_ERR_CONFIG naming variable, value and what is allowed (the first one is told),
+ * and the field has its default, so that `env` can be used either way. Unknown TERN_* names are warned of once.
+ */
 tern_status_t tern_env_load(struct tern_env *env);
+void tern_env_warn_unknown(void);
 void tern_env_unload(struct tern_env *env);
 /* Hash of the values that must be equal on all PEs. */
 uint64_t tern_env_hash(const struct tern_env *env);
+
+/* The table as data. */
+enum tern_env_kind { TERN_ENV_bool, TERN_ENV_int, TERN_ENV_size, TERN_ENV_enum, TERN_ENV_string };
+struct tern_env_entry {
+    const char *name, *def, *choices, *meaning;
+    enum tern_env_kind kind;
+    int64_t low, high;
+    int equal;
+    size_t offset;                  /* of the field in struct tern_env */
+};
+extern const struct tern_env_entry tern_env_entries[];
+extern const int tern_env_count;
+/* Value of an entry as text; "" for an empty string. */
+void tern_env_text(const struct tern_env *env, const struct tern_env_entry *entry, char *buf, size_t bytes);
+/* What is allowed, as text: "0|1", "an integer from 1 to 1024", ... */
+void tern_env_allowed(const struct tern_env_entry *entry, char *buf, size_t bytes);
+bool tern_env_is_default(const struct tern_env *env, const struct tern_env_entry *entry);
 
 #endif

@@ -3,17 +3,20 @@
 #define TERN_HOST_LOG_H
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <tern/types.h>
 
 enum tern_log_level { TERN_LOG_NONE, TERN_LOG_ERROR, TERN_LOG_WARN, TERN_LOG_INFO, TERN_LOG_DEBUG, TERN_LOG_TRACE };
 
-void tern_log_open(enum tern_log_level level, const char *file, int pe);
-void tern_log_close(void);
-extern enum tern_log_level tern_log_level;
+/* Log to `file` (%p: PE, %h: host; empty: stderr) as PE `pe` (-1: not known yet). TERN_ERR_CONFIG if it cannot be written. */
+tern_status_t tern_log_open(enum tern_log_level level, const char *file, int pe);
+void tern_log_close(void);                                /* back to warnings on stderr */
+extern _Atomic int tern_log_level;
+/* One line (made of one write): time, PE, level, text. Any thread. */
 void tern_log_write(enum tern_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define tern_log(level, ...)                                                                                           \
     do {                                                                                                               \
-        if ((level) <= tern_log_level)                                                                                 \
+        if ((int)(level) <= atomic_load_explicit(&tern_log_level, memory_order_relaxed))                     \
             tern_log_write((level), __VA_ARGS__);                                                                      \
     } while (0)
 

@@ -74,7 +74,8 @@ enum tern_reduce { TERN_REDUCE_MIN, TERN_REDUCE_MAX, TERN_REDUCE_AND, TERN_REDUC
 tern_status_t tern_control_open(struct tern_rt *rt);      /* before exchange: listeners; fills their part of rt->blob */
 tern_status_t tern_control_start(struct tern_rt *rt);     /* after exchange: thread, first connections, rt->node_* */
 void tern_control_watch(struct tern_rt *rt);              /* rt->state_host is there: mirror the abort word, poll reports */
-void tern_control_stop(struct tern_rt *rt, bool orderly); /* orderly: the peers stop too, in step; undoes open as well */
+void tern_control_stop(struct tern_rt *rt);               /* take leave, join, release; undoes open as well */
+void tern_control_halt(struct tern_rt *rt);               /* only end the thread: for a process that exits */
 /* Collective calls from an application thread; each ends by TERN_TIMEOUT_MS, death of a PE or abort. NULL group = all. */
 tern_status_t tern_control_barrier(struct tern_rt *rt, const struct tern_group *group);
 tern_status_t tern_control_allreduce(struct tern_rt *rt, const struct tern_group *group, uint64_t *words, int count,
@@ -87,6 +88,8 @@ tern_status_t tern_control_fd_recv(struct tern_rt *rt, int pe, uint64_t tag, int
 /* Raise job abort: first reason wins, is logged once, flooded to all PEs, wakes all host waits. Any thread. pe: cause or -1 */
 void tern_control_abort(struct tern_rt *rt, tern_status_t status, int pe, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* What a host call returns once the job is aborted: TERN_ERR_PEER_DEAD if a death was the cause, else TERN_ERR_ABORTED. */
+tern_status_t tern_abort_status(struct tern_rt *rt);
 const struct tern_blob *tern_control_blob(struct tern_rt *rt, int pe);   /* blob of a PE, fetched at first use; NULL: error */
 bool tern_control_dead(struct tern_rt *rt, int pe);       /* known to be dead. Any thread. */
 
@@ -157,10 +160,13 @@ struct tern_rt {
     char abort_reason[512];                     /* written once, before `abort` */
 };
 
+/* Public call that the calling thread is in, for messages. */
+extern _Thread_local const char *tern_call_name;
 /* The running runtime, or NULL. */
 extern struct tern_rt *tern_rt_current;
 /* Every public call begins with this: the runtime if it runs and is not aborted, else NULL and *status (error recorded). */
 struct tern_rt *tern_rt_enter(const char *call, tern_status_t *status);
+void tern_info_fill(struct tern_rt *rt, tern_info_t *info);
 /* Store generation, sizes, time-outs of the state block in device memory (application's thread, runtime's stream). */
 tern_status_t tern_state_publish(struct tern_rt *rt);
 
