@@ -45,13 +45,13 @@ static tern_status_t publish(struct tern_rt *rt)
 
 /* ---- growth ---------------------------------------------------------------------------------------------------------- */
 
-/* Back at least `need` more bytes of the user heap: a quarter more than there is, or, if that cannot be had, just that. */
+/* Back at least `need` more bytes of the user heap: a third more than there is, or, if that cannot be had, just that. */
 static tern_status_t grow_user(struct tern_rt *rt, uint64_t need)
 {
     struct tern_heap *heap = rt->heap;
     uint64_t backed = rt->user_backed, left = heap->limit[TERN_PART_USER] - backed;
     uint64_t least = round_up(need, heap->granularity);
-    uint64_t wanted = round_up(max64(max64(need, backed / 4), TERN_CHUNK_LEAST), heap->granularity);
+    uint64_t wanted = round_up(max64(max64(need, backed / 3), TERN_CHUNK_LEAST), heap->granularity);
     tern_status_t status;
 
     wanted = min64(wanted, left);

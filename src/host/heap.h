@@ -7,7 +7,7 @@
 
 /*
  * Chunks of a PE per part. The internal segment doubles from 2 MiB to at most 64 GiB: 16. The user heap grows by a
- * quarter: 48 are enough from 2 MiB to the memory of any GPU.
+ * third: 48 are enough from 2 MiB to 1 TiB.
  */
 enum tern_part { TERN_PART_INTERNAL, TERN_PART_USER, TERN_PARTS };
 #define TERN_INTERNAL_CHUNKS 16

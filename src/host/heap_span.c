@@ -65,17 +65,18 @@ static tern_status_t reserve(struct tern_rt *rt, struct tern_heap *heap)
         else
             heap->reserved = NULL;
         agreed = tern_control_allreduce(rt, NULL, &ok, 1, &op);
-        if (agreed == TERN_OK && ok)
+        if (agreed == TERN_OK && ok) {
+            if (heap->limit[TERN_PART_USER] < wanted)
+                tern_log(TERN_LOG_WARN, "there is no address space for %d spans: the heap's limit is %llu instead of %llu bytes",
+                         heap->slots, (unsigned long long)heap->limit[TERN_PART_USER], (unsigned long long)wanted);
             return TERN_OK;
+        }
         unreserve(rt, heap);
         if (agreed != TERN_OK)
             return agreed;
         if (heap->limit[TERN_PART_USER] / 2 < SPAN_LEAST)
             return tern_agree_status(rt, NULL, status);
         heap->limit[TERN_PART_USER] = round_up(heap->limit[TERN_PART_USER] / 2, heap->granularity);
-        tern_log(TERN_LOG_WARN, "address space for %d spans of %llu bytes was not to be had on every PE: the heap's limit is "
-                 "now %llu of %llu bytes", heap->slots, (unsigned long long)heap->stride,
-                 (unsigned long long)heap->limit[TERN_PART_USER], (unsigned long long)wanted);
     }
 }
 

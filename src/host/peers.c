@@ -66,7 +66,7 @@ bool tern_peers_place(struct tern_peer *peers, int n_pes, int *first, int *count
     }
     *first = lowest;
     *count = near;
-    return highest - lowest + 1 == near && peers[highest].slot - peers[lowest].slot + 1 == near;
+    return highest - lowest + 1 == near; /* near PEs are mapped, so their slots follow each other, too */
 }
 
 /* How this PE sees the PEs of its node; fills `why` of the peers. */

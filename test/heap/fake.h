@@ -1,0 +1,33 @@
+/*
+ * fake.h - what unit tests of the heap put in the place of control plane and device: PEs are threads of one process, chunks
+ * are memfds, and any device operation can be made to fail on one PE.
+ */
+#ifndef TEST_HEAP_FAKE_H
+#define TEST_HEAP_FAKE_H
+
+#include "host/rt.h"
+
+#define FAKE_MAX_PES 8
+
+enum fake_op { FAKE_RESERVE, FAKE_CREATE, FAKE_EXPORT, FAKE_IMPORT, FAKE_MAP, FAKE_ZERO, FAKE_ALLOC, FAKE_OPS };
+
+/* Device limits, equal on all PEs. */
+extern uint64_t fake_granularity, fake_internal_span, fake_heap_limit;
+extern uint64_t fake_reserve_limit; /* larger reservations fail; 0: none does */
+
+extern uint64_t fake_chunk_limit;   /* larger chunks cannot be had on the last PE; 0: all can */
+
+/* The calling PE's next operation of this kind but `after` fails with `status`; it is disarmed by fake_heal. */
+void fake_fail(enum fake_op op, int after, tern_status_t status);
+/* Disarm; true if the armed operation has failed. */
+bool fake_heal(void);
+
+/* Things alive in the process: reservations, mappings, chunks, exported and sent descriptors, allocations. */
+int fake_alive(void);
+/* Number of times that the state was published by the calling PE. */
+int fake_published(void);
+
+/* Run `body` on `n` threads, each with a runtime whose peers are made and all near; joins them. */
+void fake_run(int n, void (*body)(struct tern_rt *rt, void *arg), void *arg);
+
+#endif
