@@ -3,7 +3,7 @@
  *   env.c/log.c      variables, log, last error          init.c     life cycle, context, abort
  *   bootstrap/       PEs' first meeting                  control.c  control plane (thread, sockets, death)
  *   heap*.c/alloc.c  symmetric heap                      peers.c    reachability, windows
- *   agree.c          first round of collective calls
+ *   agree.c          first round of collective calls     equal.c    versions and configurations
  *   ../device/backend.h  the device, one of two builds
  * Calls go one way: init -> heap -> peers -> control -> bootstrap; all use env, log.
  */
@@ -102,6 +102,9 @@ bool tern_control_dead(struct tern_rt *rt, int pe);       /* known to be dead. A
 tern_status_t tern_agree(struct tern_rt *rt, bool able, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Closes a step that may fail on some PEs: the status and error text of the lowest failed PE on all of them. NULL group = all. */
 tern_status_t tern_agree_status(struct tern_rt *rt, const struct tern_group *group, tern_status_t status);
+
+/* Versions and configurations of all PEs are equal; else all return the same TERN_ERR_VERSION, naming PE and difference. */
+tern_status_t tern_equal_check(struct tern_rt *rt);
 
 /* ---- peers: who is near, and where its span is mapped ----------------------------------------------------------------- */
 struct tern_peer {
