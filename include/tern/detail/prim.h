@@ -16,6 +16,8 @@
  *   uint64_t tern_prim_clock_ns(void)                          the device's global nanosecond clock
  *   void    tern_prim_pause(void)                              one turn of a spin loop (CPU device: lets others run)
  *   bool    tern_prim_is_shared(const void *p)                 p points into the calling block's shared memory
+ *   void    tern_prim_landed(const void *p, size_t bytes)      what the thread stored there is readable by its ordinary loads
+ *                                                              (always so, but in the CPU device's weak mode)
  *
  * Library kernels and headers use order.h, never these directly (but clock and pause). The CPU device's weak mode and its
  * TSAN rules live inside its primitives.
@@ -24,6 +26,7 @@
 #define TERN_DETAIL_PRIM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* 16 bytes of payload, moved as one. */

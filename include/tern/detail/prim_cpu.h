@@ -25,7 +25,7 @@ extern "C" {
 TERN_CPU_API void tern_cpu_weak_store(void *p, uint64_t value, unsigned bytes);
 TERN_CPU_API uint64_t tern_cpu_weak_load(const void *p, unsigned bytes);
 /* Before a direct access of `bytes` at p: stores to it that are still on their way arrive. */
-TERN_CPU_API void tern_cpu_weak_settle(const void *p, unsigned bytes);
+TERN_CPU_API void tern_cpu_weak_settle(const void *p, size_t bytes);
 TERN_CPU_API void tern_cpu_weak_release(int system_scope);
 #endif
 #ifdef TERN_CPU_TSAN
@@ -237,6 +237,12 @@ static inline uint64_t tern_prim_clock_ns(void)
 static inline void tern_prim_pause(void)
 {
     tern_cpu_pause();
+}
+static inline void tern_prim_landed(const void *p, size_t bytes)
+{
+    TERN_PRIM_WEAK_SETTLE(p, bytes)
+    (void)p;
+    (void)bytes;
 }
 static inline bool tern_prim_is_shared(const void *p)
 {

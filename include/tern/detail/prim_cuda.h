@@ -133,6 +133,10 @@ TERN_PRIM void tern_prim_pause(void)
 {
 }
 
+TERN_PRIM void tern_prim_landed(const void *, size_t)
+{
+}
+
 TERN_PRIM bool tern_prim_is_shared(const void *p)
 {
     return __isShared(p);

@@ -21,6 +21,7 @@ TERN_DEV void tern_get_scope(tern_ctx_t ctx, int scope, void *dst, const void *s
         return;
     tern_order_scope_entry(scope);
     tern_copy(ctx, scope, (char *)dst, tern_peer_addr(ctx, src, pe), bytes);
+    tern_prim_landed(dst, bytes);
     tern_order_scope_exit(scope);
 }
 
@@ -132,6 +133,9 @@ TERN_DEV bool tern_check_strided(tern_ctx_t ctx, uint32_t call, unsigned size, c
             return;                                                                                                    \
         tern_order_scope_entry(scope);                                                                                 \
         tern_copy_strided(scope, sizeof(T), (char *)dst, tern_peer_addr(ctx, src, pe), dst_stride, src_stride, count); \
+        if (count)                                                                                                     \
+            tern_prim_landed(dst_stride < 0 ? dst + dst_stride * (ptrdiff_t)(count - 1) : dst,                         \
+                             ((size_t)(dst_stride < 0 ? -dst_stride : dst_stride) * (count - 1) + 1) * sizeof(T));     \
         tern_order_scope_exit(scope);                                                                                  \
     }
 

@@ -49,7 +49,7 @@ static uint64_t next_random(struct weak_buffer *w)
     return w->random = x;
 }
 
-static bool overlap(const struct entry *e, const char *address, unsigned bytes)
+static bool overlap(const struct entry *e, const char *address, size_t bytes)
 {
     return e->address < address + bytes && address < e->address + e->bytes;
 }
@@ -152,7 +152,7 @@ void tern_cpu_weak_store(void *p, uint64_t value, unsigned bytes)
 
 struct range {
     const char *address;
-    unsigned bytes;
+    size_t bytes;
 };
 
 static bool in_range(const struct entry *e, const void *arg)
@@ -161,7 +161,7 @@ static bool in_range(const struct entry *e, const void *arg)
     return overlap(e, range->address, range->bytes);
 }
 
-void tern_cpu_weak_settle(const void *p, unsigned bytes)
+void tern_cpu_weak_settle(const void *p, size_t bytes)
 {
     struct weak_buffer *w = buffer();
     if (!w)
