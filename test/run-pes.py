@@ -122,8 +122,8 @@ def main():
     args = parser.parse_args()
     if args.fork_pes:
         sys.exit(fork_pes(args.fork_pes, args.command))
-    if os.path.exists(args.command[0]):
-        args.command[0] = os.path.abspath(args.command[0])
+    # the program starts in its temporary directory, so what names a file from here must name it from there
+    args.command = [os.path.abspath(a) if "/" in a and os.path.exists(a) else a for a in args.command]
 
     tmp = tempfile.mkdtemp(prefix="tern-test-")
     launcher = launcher_name()
