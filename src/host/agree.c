@@ -56,8 +56,6 @@ static tern_status_t mismatch(struct tern_rt *rt, const struct call_text *calls)
             same++;
         else if (other < 0)
             other = i;
-        if (calls[i].number > rt->collectives)
-            rt->collectives = calls[i].number;
     }
     return tern_error(TERN_ERR_MISMATCH,
                       "PE %d called %s as collective call %llu, where PE %d (of %d PEs alike) called %s as its call %llu; "

@@ -143,20 +143,31 @@ err_stream:
     return status;
 }
 
-/* The context that the program's CUDA runtime uses, current in this thread when it had none. */
+/*
+ * The context that the program's CUDA runtime uses, current in this thread if it had none. It is retained once and for the
+ * life of the process: kernels may look at the state block of a runtime that has ended.
+ */
 static tern_status_t open_context(struct tern_device *d, bool current)
 {
+    static struct kept {
+        struct kept *next;
+        CUdevice device;
+    } *kept_list;
+    struct kept *kept = kept_list;
     tern_status_t status = tern_cuda_check(tern_cuda.cuDevicePrimaryCtxRetain(&d->context, d->device),
                                            "open GPU %d", d->ordinal);
 
-    if (status != TERN_OK || current)
-        return status;
-    status = tern_cuda_check(tern_cuda.cuCtxSetCurrent(d->context), "make GPU %d current", d->ordinal);
     if (status != TERN_OK)
+        return status;
+    while (kept && kept->device != d->device)
+        kept = kept->next;
+    if (kept) {
         tern_cuda.cuDevicePrimaryCtxRelease(d->device);
-    else
-        d->keep_context = true; /* the thread may use it after tern_finalize */
-    return status;
+    } else if ((kept = malloc(sizeof(*kept)))) {
+        *kept = (struct kept){kept_list, d->device};
+        kept_list = kept;
+    }
+    return current ? TERN_OK : tern_cuda_check(tern_cuda.cuCtxSetCurrent(d->context), "make GPU %d current", d->ordinal);
 }
 
 tern_status_t tern_device_open(struct tern_rt *rt, int gpu)
@@ -183,18 +194,15 @@ tern_status_t tern_device_open(struct tern_rt *rt, int gpu)
         goto err_free;
     status = tern_cuda_enter(d, &scope);
     if (status != TERN_OK)
-        goto err_context;
+        goto err_free;
     status = make_resources(d);
     tern_cuda_leave(&scope);
     if (status != TERN_OK)
-        goto err_context;
+        goto err_free;
     pthread_mutex_init(&d->lock, NULL);
     rt->device = d;
     return TERN_OK;
 
-err_context:
-    if (!d->keep_context)
-        tern_cuda.cuDevicePrimaryCtxRelease(d->device);
 err_free:
     free(d);
     return status;
@@ -213,8 +221,7 @@ void tern_device_close(struct tern_rt *rt)
         tern_cuda_note(tern_cuda.cuStreamDestroy(d->stream), "destroy the runtime's stream");
         tern_cuda_leave(&scope);
     }
-    if (!d->keep_context)
-        tern_cuda_note(tern_cuda.cuDevicePrimaryCtxRelease(d->device), "release the GPU");
+    tern_cuda_forget_blocks(d);
     pthread_mutex_destroy(&d->lock);
     free(d);
     rt->device = NULL;

@@ -77,7 +77,6 @@ int tern_cuda_mps(CUdevice device);
 struct tern_device {
     CUdevice device;
     CUcontext context;          /* primary context of the device, retained */
-    bool keep_context;          /* it was made the thread's current one, so it outlives the runtime */
     CUstream stream;            /* non-blocking; all copies of the runtime */
     uint64_t granularity;
     int ordinal;
@@ -91,6 +90,8 @@ struct tern_device {
     char bus_id[32];
 };
 
+/* Forget what tern_device_alloc gave out and nobody freed: it stays with the context. */
+void tern_cuda_forget_blocks(struct tern_device *device);
 /* What chunks of the heap are made of. */
 void tern_cuda_chunk_properties(const struct tern_device *device, CUmemAllocationProp *prop);
 

@@ -315,6 +315,16 @@ void tern_device_free(struct tern_rt *rt, void *dev)
     free(block);
 }
 
+void tern_cuda_forget_blocks(struct tern_device *device)
+{
+    while (device->blocks) {
+        struct tern_cuda_block *block = device->blocks;
+
+        device->blocks = block->next;
+        free(block);
+    }
+}
+
 uint64_t tern_device_runtime_bytes(struct tern_rt *rt)
 {
     return __atomic_load_n(&rt->device->runtime_bytes, __ATOMIC_RELAXED);
