@@ -44,9 +44,9 @@
 
 /* ---- context ----------------------------------------------------------------------------------------------------------- */
 
-/** Number of this PE, and of all PEs. */
-TERN_DEV int tern_my_pe(tern_ctx_t ctx);
-TERN_DEV int tern_n_pes(tern_ctx_t ctx);
+/** Number of this PE, and of all PEs. Host and device. */
+TERN_DEV_HOST int tern_my_pe(tern_ctx_t ctx);
+TERN_DEV_HOST int tern_n_pes(tern_ctx_t ctx);
 
 /** Address for loads and stores to `addr` of PE `pe`; NULL if there is none or `addr` is not in the span of symmetric memory. */
 TERN_DEV void *tern_ptr(tern_ctx_t ctx, const void *addr, int pe);
@@ -55,12 +55,12 @@ TERN_DEV void *tern_ptr(tern_ctx_t ctx, const void *addr, int pe);
  * A context with these flags (0 or TERN_RELEASED) for the calls that take it. TERN_RELEASED: all stores that the call has to
  * make visible were released at system scope before (tern_fence, tern_quiet, a put_signal's release, the end of a kernel) by
  * the thread that made them, or by one that learned of them; a block barrier alone is not enough. tern_sync_all is then
- * arrival only, without its fence. tern_barrier_all ignores it.
+ * arrival only, without its fence. tern_barrier_all ignores it. Host and device.
  */
-TERN_DEV tern_ctx_t tern_ctx_flags(tern_ctx_t ctx, uint32_t flags);
+TERN_DEV_HOST tern_ctx_t tern_ctx_flags(tern_ctx_t ctx, uint32_t flags);
 
-/** A context whose waits return TERN_ERR_TIMEOUT after `ms` milliseconds (to within ~20 us); 0: no deadline. */
-TERN_DEV tern_ctx_t tern_ctx_timeout(tern_ctx_t ctx, uint32_t ms);
+/** A context whose waits return TERN_ERR_TIMEOUT after `ms` milliseconds (to within ~20 us); 0: none. Host and device. */
+TERN_DEV_HOST tern_ctx_t tern_ctx_timeout(tern_ctx_t ctx, uint32_t ms);
 
 /**
  * A context that lends `bytes` of the block's shared memory to copies: puts and gets through it use bulk-async copies where

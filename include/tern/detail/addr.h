@@ -6,12 +6,12 @@
 #include <tern/detail/prim.h>
 #include <tern/detail/state.h>
 
-TERN_DEV int tern_my_pe(tern_ctx_t ctx)
+TERN_DEV_HOST int tern_my_pe(tern_ctx_t ctx)
 {
     return ctx.my_pe;
 }
 
-TERN_DEV int tern_n_pes(tern_ctx_t ctx)
+TERN_DEV_HOST int tern_n_pes(tern_ctx_t ctx)
 {
     return ctx.n_pes;
 }
@@ -38,13 +38,13 @@ TERN_DEV void *tern_ptr(tern_ctx_t ctx, const void *addr, int pe)
     return tern_peer_addr(ctx, addr, pe);
 }
 
-TERN_DEV tern_ctx_t tern_ctx_flags(tern_ctx_t ctx, uint32_t flags)
+TERN_DEV_HOST tern_ctx_t tern_ctx_flags(tern_ctx_t ctx, uint32_t flags)
 {
     ctx.flags = (ctx.flags & ~TERN_CTX_USER_FLAGS) | (flags & TERN_CTX_USER_FLAGS);
     return ctx;
 }
 
-TERN_DEV tern_ctx_t tern_ctx_timeout(tern_ctx_t ctx, uint32_t ms)
+TERN_DEV_HOST tern_ctx_t tern_ctx_timeout(tern_ctx_t ctx, uint32_t ms)
 {
     ctx.timeout_ms = ms;
     return ctx;

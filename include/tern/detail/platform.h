@@ -13,8 +13,9 @@
 #include <tern/detail/cpu.h>
 #endif
 
-/* Inlined at each call; and out of line, for what is rare or long. */
+/* Inlined at each call; the same for the host too; and out of line, for what is rare or long. */
 #define TERN_DEV static __device__ __forceinline__
+#define TERN_DEV_HOST static __host__ __device__ __forceinline__
 #define TERN_DEV_SLOW static __device__ __noinline__ __attribute__((unused))
 
 #endif
