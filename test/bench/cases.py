@@ -48,8 +48,8 @@ def case_copy():
 def case_scalar():
     for test in ("p", "g"):
         for kind in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double"):
-            bench(2, test, ["-d", kind, "-t", 33])
-        bench(1, test, ["-c", 2, "-t", 64])
+            bench(2 if kind in ("int8", "double") else 1, test, ["-d", kind, "-t", 33])
+        bench(2, test, ["-c", 2, "-t", 64])
 
 
 def case_pingpong():
@@ -64,10 +64,10 @@ def case_pingpong():
 def case_atomic():
     for op in ("fetch_add", "fetch_inc", "fetch_and", "fetch_or", "fetch_xor", "fetch", "swap", "compare_swap", "add", "inc",
                "and", "or", "xor", "set"):
-        bench(2, "atomic", ["-o", op, "-t", 8])
+        bench(2 if op.startswith("fetch") else 1, "atomic", ["-o", op, "-t", 8])
     for kind in ("int32", "int64", "uint32", "float", "double"):
         bench(2, "atomic", ["-o", "add", "-d", kind])
-        bench(2, "atomic", ["-o", "swap", "-d", kind])
+        bench(1, "atomic", ["-o", "swap", "-d", kind])
     bench(2, "atomic", ["-o", "compare_swap", "-d", "int32", "-c", 2, "-t", 16])
 
 

@@ -38,9 +38,10 @@ def shape(pes, tokens, hidden, experts, topk, dtype, iters=2, seed=1):
 
 def case_shapes(pes):
     """Odd shapes: experts that do not divide, fewer experts or tokens than PEs, all experts chosen, one of everything."""
-    for tokens, hidden, experts, topk in [(48, 32, 8, 2), (7, 24, 5, 3), (1, 8, 1, 1), (3, 8, 3, 3), (65, 40, 7, 4),
-                                          (33, 16, 2, 1), (20, 8, 16, 16)]:
-        for dtype in ("fp32", "bf16"):
+    for tokens, hidden, experts, topk, dtypes in [
+            (48, 32, 8, 2, ("fp32", "bf16")), (7, 24, 5, 3, ("bf16",)), (1, 8, 1, 1, ("fp32",)), (3, 8, 3, 3, ("bf16",)),
+            (65, 40, 7, 4, ("fp32",)), (33, 16, 2, 1, ("bf16",)), (20, 8, 16, 16, ("fp32", "bf16"))]:
+        for dtype in dtypes:
             shape(pes, tokens, hidden, experts, topk, dtype)
 
 
@@ -48,7 +49,7 @@ def case_random(pes):
     seed = int(os.environ.get("TEST_SEED", random.randrange(1 << 30)))
     print(f"seed {seed} (TEST_SEED)")
     rng = random.Random(seed)
-    for _ in range(6):
+    for _ in range(5):
         experts = rng.randint(1, 20)
         shape(pes, rng.randint(1, 90), 8 * rng.randint(1, 12), experts, rng.randint(1, min(experts, 16)),
               rng.choice(["fp32", "bf16"]), rng.randint(1, 4), rng.randint(0, 1 << 40))
@@ -80,7 +81,7 @@ def case_same_bits(_):
 
 def case_inject(_):
     for pes in (1, 2, 4):
-        for dtype in ("fp32", "bf16"):
+        for dtype in ("fp32", "bf16") if pes == 2 else ("fp32",):
             done = run(pes, PROGRAM, [*SMALL, "--dtype", dtype, "--inject", "flip"])
             if not (expect(done.returncode == 1, "a turned bit went unnoticed")
                     and expect("differs from the token" in done.stderr, "the turned bit is not named")

@@ -10,10 +10,11 @@
 
 /* ---- table -------------------------------------------------------------------------------------------------------------------- */
 
-static void print_title(FILE *to, const struct bench_options *o, const struct bench_place *place)
+/* `between`: what separates the test from the conditions. */
+static void print_title(FILE *to, const struct bench_options *o, const struct bench_place *place, const char *between)
 {
-    fprintf(to, "tern-bench %s: %s", bench_test_name[o->test], bench_test_text[o->test]);
-    fprintf(to, "; %d PE%s, %s, %s, scope %s, %d x %d threads", place->pes, place->pes == 1 ? "" : "s", place->machine,
+    fprintf(to, "tern-bench %s: %s%s", bench_test_name[o->test], bench_test_text[o->test], between);
+    fprintf(to, "%d PE%s, %s, %s, scope %s, %d x %d threads", place->pes, place->pes == 1 ? "" : "s", place->machine,
             place->path, bench_scope_name[o->scope], o->blocks, o->threads);
     if (o->test == BENCH_P || o->test == BENCH_G || o->test == BENCH_ATOMIC)
         fprintf(to, ", %s", bench_type_name[o->type]);
@@ -29,7 +30,7 @@ void bench_print_head(const struct bench_options *o, const struct bench_place *p
 {
     if (o->json)
         return;
-    print_title(stdout, o, place);
+    print_title(stdout, o, place, "\n");
     printf("\n%s%12s %12s %12s %10s %12s %8s%s  %s\n",
            strcmp(tern_device_name(), "cpu") == 0 ? "(CPU device: these are figures of CPUs, not of a GPU)\n" : "", "bytes",
            "us median", "us p99", "GB/s", "us floor", "ratio", o->check ? "   wrong" : "", "floor");
@@ -172,7 +173,7 @@ bool bench_plot(const struct bench_options *o, const struct bench_place *place, 
     for (int i = 0; i < count; i++)
         floor |= r[i].floor != NULL;
     fprintf(to, "set terminal %s\nset output '%s'\nset title \"", plot_terminal(o->plot), o->plot);
-    print_title(to, o, place);
+    print_title(to, o, place, "\\n");
     fprintf(to, "\" noenhanced font ',9'\nset logscale xy\nset xlabel 'bytes'\nset ylabel 'microseconds'\nset key left top\n"
                 "set grid\nplot '-' using 1:2:3:4 with yerrorlines title 'Tern (median; minimum to 99th percentile)'%s\n",
             floor ? ", '-' using 1:2 with linespoints title 'floor (median)'" : "");
