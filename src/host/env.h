@@ -28,6 +28,8 @@
     X(TERN_ATOMICS,      atomics,      enum,   "auto",  0, 0, "auto|direct|proxy", 1, "where atomics are executed; direct: the program updates no word over both paths") \
     X(TERN_ALLOW_TIMESLICE, allow_timeslice, bool, "0", 0, 1, "", 0, "let PEs share a GPU without MPS (they are then time-sliced, milliseconds a turn)") \
     X(TERN_CPU_SMS,      cpu_sms,      int,    "16",    1, 1024, "", 1, "CPU device: multiprocessors of a PE; with 2048 threads each they bound how many blocks run at once") \
+    X(TERN_CPU_WEAK,     cpu_weak,     int,    "0",     0, 9223372036854775807, "", 0, "CPU device built with -Dweak=true: seed of the order in which stores become visible; 0: as the CPU does it") \
+    X(TERN_CPU_MUTANT,   cpu_mutant,   string, "",      0, 0, "", 0, "CPU device built with -Dmutants=true: turn this ordering operation of order.h off, to see a test fail") \
     X(TERN_TEST_SCALE,   test_scale,   int,    "1",     1, 1000, "", 0, "multiplies heartbeat bounds and test limits on slow machines")
 /* clang-format on */
 

@@ -21,13 +21,20 @@ RAW = re.compile(r"\b(asm|__asm__|__asm|__threadfence\w*|__sync_synchronize|atom
 OTHER_NAMES = {"TERN_CC", "TERN_DEVICE", "TERN_VERSION"}
 
 
-def files(*suffixes, under=""):
+def all_files():
+    """What belongs to the project: by git where it knows, else all but build directories."""
+    done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == 0 and done.stdout:
+        return [path for path in done.stdout.splitlines() if os.path.isfile(os.path.join(ROOT, path))]
     found = []
-    for folder, names, leaves in os.walk(os.path.join(ROOT, under)):
+    for folder, names, leaves in os.walk(ROOT):
         names[:] = [n for n in names if not n.startswith((".git", "build", "__pycache__", ".cache"))]
-        found += [os.path.relpath(os.path.join(folder, leaf), ROOT) for leaf in leaves
-                  if not suffixes or leaf.endswith(suffixes)]
-    return sorted(found)
+        found += [os.path.relpath(os.path.join(folder, leaf), ROOT) for leaf in leaves]
+    return found
+
+
+def files(*suffixes, under=""):
+    return sorted(path for path in all_files() if path.startswith(under) and (not suffixes or path.endswith(suffixes)))
 
 
 def read(path):
@@ -111,7 +118,7 @@ def check_scripts():
     if not shutil.which("shellcheck"):
         print("skipped: there is no shellcheck")
         sys.exit(77)
-    scripts = files(".sh") + [p for p in files(under=".ci") if read(p).startswith("#!")]
+    scripts = files(".sh") + [p for p in files(under=".ci/") if read(p).startswith("#!")]
     done = subprocess.run(["shellcheck", *scripts], cwd=ROOT, capture_output=True, text=True, check=False)
     bad = [done.stdout + done.stderr] if done.returncode else []
     for script in scripts:
