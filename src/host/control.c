@@ -335,6 +335,7 @@ tern_status_t tern_control_start(struct tern_rt *rt)
             tern_conn_get(c, pe);
     }
     status = links_wait(c);
+    c->started = status == TERN_OK;
     if (status == TERN_OK && rt->node_n_pes == rt->n_pes)
         tern_conn_unlisten(c, &c->tcp_listener); /* nobody will come that way */
     pthread_mutex_unlock(&c->lock);

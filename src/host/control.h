@@ -13,6 +13,7 @@
 #define TERN_TREE_ARITY 16
 #define TERN_TICK_MS 50             /* reports, deadlines, retries */
 #define TERN_HEARTBEAT_MS 1000      /* TCP only; 3 missed (x TERN_TEST_SCALE) are a death */
+#define TERN_SILENCE_MS(rt) (3u * TERN_HEARTBEAT_MS * (uint64_t)(rt)->env.test_scale)
 #define TERN_CALL_BYTES 32
 #define TERN_MAX_FDS 64              /* in one frame */
 
@@ -122,6 +123,7 @@ struct tern_control {
     pthread_cond_t cond;       /* anything an application thread may wait for */
     pthread_t thread;
     bool running, stop;
+    bool started;              /* the first connections have been made */
     int epoll;
     struct tern_source wake, timer, unix_listener, tcp_listener;
     bool listeners_paused;     /* out of descriptors: try again at the next tick */
@@ -176,7 +178,6 @@ void tern_death_told(struct tern_control *c, int from, const char *body, size_t 
 void tern_abort_raise(struct tern_control *c, tern_status_t status, int pe, int except, const char *text);
 void tern_abort_told(struct tern_control *c, int from, const char *body, size_t bytes);
 void tern_report_poll(struct tern_control *c);
-/* Parent in the flooding tree among the living; -1: none. */
-int tern_tree_parent(struct tern_control *c, int pe);
+void tern_deaths_tell(struct tern_control *c, int to);    /* all that are known, to a new neighbour */
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "host/bootstrap/bootstrap.h"
 
-#define ANSWER_GRACE_MS 1000 /* the one who misses a PE reports before those who wait for the answer */
+#define ANSWER_GRACE_MS 1000
 #define TEXT_BYTES 384
 
 enum coll_kind { COLL_BARRIER = 1, COLL_ALLREDUCE, COLL_ALLGATHER };
@@ -325,6 +325,31 @@ void tern_coll_down(struct tern_control *c, int pe, const char *body, size_t byt
 
 /* ---- deadlines -------------------------------------------------------------------------------------------------------------- */
 
+/* Levels of the tree below a member. */
+static int height(const struct tern_coll *coll, int index)
+{
+    int levels = 0;
+    while ((int64_t)index * TERN_TREE_ARITY + 1 < coll->members) {
+        index = index * TERN_TREE_ARITY + 1;
+        levels++;
+    }
+    return levels;
+}
+
+/*
+ * Who misses a PE says so at the deadline; who is farther off gives the nearer ones time to, and who waits for the answer
+ * comes last.
+ */
+static uint64_t coll_deadline(const struct tern_control *c, const struct tern_coll *coll)
+{
+    int levels = 0;
+    if (coll->sent)
+        levels = height(coll, 0) + 1;
+    else if (coll->mine)
+        levels = height(coll, coll->index) - 1;
+    return coll->first_ns + ((uint64_t)c->rt->env.timeout_ms + ANSWER_GRACE_MS * (uint64_t)(levels > 0 ? levels : 0)) * 1000000u;
+}
+
 static int missing_child(const struct tern_coll *coll)
 {
     int i = 0;
@@ -358,10 +383,8 @@ static void coll_overdue(struct tern_control *c, struct tern_coll *coll)
 
 void tern_coll_tick(struct tern_control *c, uint64_t now)
 {
-    uint64_t timeout = (uint64_t)c->rt->env.timeout_ms * 1000000u;
     for (struct tern_coll *coll = c->colls; coll && !atomic_load(&c->rt->abort); coll = coll->next) {
-        uint64_t grace = coll->sent ? ANSWER_GRACE_MS * 1000000ull : 0;
-        if (!coll->done && now - coll->first_ns >= timeout + grace)
+        if (!coll->done && now >= coll_deadline(c, coll))
             coll_overdue(c, coll);
     }
 }
@@ -419,7 +442,7 @@ static struct tern_coll *coll_begin(struct tern_control *c, const struct tern_gr
 static tern_status_t coll_end(struct tern_control *c, struct tern_coll *coll, void *out)
 {
     struct tern_rt *rt = c->rt;
-    uint64_t deadline = tern_now_ns() + ((uint64_t)rt->env.timeout_ms + 2 * ANSWER_GRACE_MS) * 1000000u;
+    uint64_t deadline = tern_now_ns() + ((uint64_t)rt->env.timeout_ms + (uint64_t)(height(coll, 0) + 3) * ANSWER_GRACE_MS) * 1000000u;
     tern_status_t status;
     int dead = -1;
 

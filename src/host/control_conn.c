@@ -236,7 +236,7 @@ struct tern_conn *tern_conn_get(struct tern_control *c, int pe)
     if (!conn)
         return NULL;
     link->conn = conn;
-    conn->deadline_ns = tern_now_ns() + (uint64_t)c->rt->env.timeout_ms * 1000000u;
+    conn->deadline_ns = tern_now_ns() + (c->started ? TERN_SILENCE_MS(c->rt) : (uint64_t)c->rt->env.timeout_ms) * 1000000u;
     conn_try(c, conn);
     return conn;
 }
@@ -468,6 +468,7 @@ static void conn_is_up(struct tern_control *c, struct tern_conn *conn)
         tern_conn_send(c, conn->source.pe, TERN_FRAME_ABORT, &head, sizeof head, c->rt->abort_reason,
                        strlen(c->rt->abort_reason), NULL, 0);
     }
+    tern_deaths_tell(c, conn->source.pe);
     conn_flush(c, conn);
     pthread_cond_broadcast(&c->cond);
 }
@@ -723,6 +724,12 @@ static void conn_overdue(struct tern_control *c, struct tern_conn *conn)
         tern_conn_close(c, conn);
         return;
     }
+    if (c->started) { /* it was there at init */
+        snprintf(text, sizeof text, "it cannot be reached (%s)", conn->error ? strerror(conn->error) : "no answer");
+        tern_conn_close(c, conn);
+        tern_death_found(c, pe, text);
+        return;
+    }
     snprintf(text, sizeof text, "no control connection with %s within %lld ms (%s); see the network between the nodes, or raise "
                                 "TERN_TIMEOUT_MS",
              tern_link_name(c, pe, name, sizeof name), (long long)c->rt->env.timeout_ms,
@@ -734,7 +741,7 @@ static void conn_overdue(struct tern_control *c, struct tern_conn *conn)
 void tern_conn_tick(struct tern_control *c, uint64_t now, bool stalled)
 {
     uint64_t beat = TERN_HEARTBEAT_MS * 1000000ull;
-    uint64_t silence = 3 * beat * (uint64_t)c->rt->env.test_scale;
+    uint64_t silence = TERN_SILENCE_MS(c->rt) * 1000000u;
     for (struct tern_conn *conn = c->conns; conn; conn = conn->next) {
         if (conn->state == TERN_CONN_DOOMED)
             continue;

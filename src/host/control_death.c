@@ -39,26 +39,46 @@ static void watch_end(struct tern_control *c, struct tern_link *link)
     link->pid.fd = -1;
 }
 
-int tern_tree_parent(struct tern_control *c, int pe)
+/* Parent in the flooding tree among the living, those whose way to the root is dead under the lowest one; -1: none. */
+static int tree_parent(const struct tern_control *c, int pe, int lowest)
 {
-    while (pe > 0) {
-        pe = (pe - 1) / TERN_TREE_ARITY;
-        if (!c->links[pe].dead)
-            return pe;
+    int up = pe;
+    while (up > 0) {
+        up = (up - 1) / TERN_TREE_ARITY;
+        if (!c->links[up].dead)
+            return up;
     }
-    return -1;
+    return pe == lowest ? -1 : lowest;
 }
 
-/* With its way to the root dead, a PE hangs on to the lowest one alive. */
+/*
+ * Close the gap in the tree that a death left. Both ends of each new edge connect: an orphan that does not answer its new
+ * parent has died too, unseen.
+ */
 static void tree_heal(struct tern_control *c)
 {
-    int parent = tern_tree_parent(c, c->rt->pe);
-    for (int pe = 0; parent < 0 && pe < c->rt->pe; pe++) {
-        if (!c->links[pe].dead)
-            parent = pe;
+    int lowest = 0;
+    while (c->links[lowest].dead) /* ends: this PE lives */
+        lowest++;
+    for (int pe = 0; pe < c->rt->n_pes; pe++) {
+        int parent = c->links[pe].dead ? -1 : tree_parent(c, pe, lowest);
+        if (pe == c->rt->pe && parent >= 0)
+            tern_conn_get(c, parent);
+        else if (parent == c->rt->pe)
+            tern_conn_get(c, pe);
     }
-    if (parent >= 0)
-        tern_conn_get(c, parent);
+}
+
+void tern_deaths_tell(struct tern_control *c, int to)
+{
+    for (int pe = 0; c->deaths && pe < c->rt->n_pes; pe++) {
+        struct tern_frame_abort head = {TERN_ERR_PEER_DEAD, pe};
+        char text[200], name[160];
+        if (!c->links[pe].dead)
+            continue;
+        snprintf(text, sizeof text, "%s died", tern_link_name(c, pe, name, sizeof name));
+        tern_conn_send(c, to, TERN_FRAME_DEAD, &head, sizeof head, text, strlen(text), NULL, 0);
+    }
 }
 
 /* A PE is dead, by own observation or by the word of PE `from`. */

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -70,8 +71,17 @@ void tern_log_close(void)
     int fd = atomic_exchange(&log_fd, STDERR_FILENO);
     if (fd != STDERR_FILENO)
         close(fd);
-    atomic_store(&tern_log_level, TERN_LOG_WARN);
     atomic_store(&log_pe, -1);
+}
+
+/* Calls outside of a runtime log too; tern_init checks and reports the variable. */
+__attribute__((constructor)) static void log_level_read(void)
+{
+    const char *text = getenv("TERN_LOG");
+    for (int level = TERN_LOG_NONE; text && level <= TERN_LOG_TRACE; level++) {
+        if (!strcmp(text, level_names[level]))
+            atomic_store(&tern_log_level, level);
+    }
 }
 
 static void log_vwrite(enum tern_log_level level, const char *format, va_list args)

@@ -10,7 +10,7 @@ enum tern_log_level { TERN_LOG_NONE, TERN_LOG_ERROR, TERN_LOG_WARN, TERN_LOG_INF
 
 /* Log to `file` (%p: PE, %h: host; empty: stderr) as PE `pe` (-1: not known yet). TERN_ERR_CONFIG if it cannot be written. */
 tern_status_t tern_log_open(enum tern_log_level level, const char *file, int pe);
-void tern_log_close(void);                                /* back to warnings on stderr */
+void tern_log_close(void);                                /* back to stderr, at the same level */
 extern _Atomic int tern_log_level;
 /* One line (made of one write): time, PE, level, text. Any thread. */
 void tern_log_write(enum tern_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

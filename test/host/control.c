@@ -306,6 +306,7 @@ int main(void)
     uint64_t seed = test_seed();
     static const int sizes[] = {1, 2, 3, 7, 18, 40};
     alarm(240);
+    tern_log_open(getenv("TEST_VERBOSE") ? TERN_LOG_DEBUG : TERN_LOG_NONE, NULL, -1);
     for (int net = JOB_UNIX; net <= JOB_MIXED; net++) {
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             int rounds = sizes[i] > 10 ? 25 : 60;

@@ -115,7 +115,10 @@ static inline void job_run(struct job *job)
     for (int i = 0; i < job->n; i++) {
         pes[i].job = job;
         pes[i].pe = i;
-        REQUIRE(!pthread_create(&pes[i].thread, NULL, job_thread, &pes[i]), "thread");
+        if (pthread_create(&pes[i].thread, NULL, job_thread, &pes[i])) {
+            fprintf(stderr, "cannot start thread %d of %d\n", i, job->n);
+            exit(1);
+        }
     }
     for (int i = 0; i < job->n; i++)
         pthread_join(pes[i].thread, NULL);
