@@ -1,7 +1,7 @@
 /*
- * agree.c - agreement of collective host calls: that all PEs make the same one, and that a step which may fail on some of
- * them fails on all. Whatever the calls are, the first round is the same control call, so a PE that skipped or changed
- * one meets the others in it, and the next round is in step again.
+ * agree.c - agreement of collective host calls: that all PEs make the same one, and that a step which may fail on some
+ * of them fails on all. Whatever the calls are, the first round is the same control call, so a PE that skipped or
+ * changed one meets the others in it, and the next round is in step again.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,13 +14,12 @@
 
 /* What a PE called; exchanged only when the hashes differ. */
 struct call_text {
-    uint64_t number;
     char text[TEXT_BYTES];
 };
 
 static uint64_t hash_call(const struct call_text *call)
 {
-    uint64_t h = 0xcbf29ce484222325u ^ call->number * 0x9e3779b97f4a7c15u;
+    uint64_t h = 0xcbf29ce484222325u;
 
     for (int i = 0; i < TEXT_BYTES && call->text[i]; i++)
         h = (h ^ (unsigned char)call->text[i]) * 0x100000001b3u;
@@ -50,6 +49,7 @@ static int majority(const struct call_text *calls, int n)
 static tern_status_t mismatch(struct tern_rt *rt, const struct call_text *calls)
 {
     int usual = majority(calls, rt->n_pes), same = 0, other = -1;
+    char others[32] = "";
 
     for (int i = 0; i < rt->n_pes; i++) {
         if (!memcmp(&calls[i], &calls[usual], sizeof(*calls)))
@@ -57,11 +57,13 @@ static tern_status_t mismatch(struct tern_rt *rt, const struct call_text *calls)
         else if (other < 0)
             other = i;
     }
-    return tern_error(TERN_ERR_MISMATCH,
-                      "PE %d called %s as collective call %llu, where PE %d (of %d PEs alike) called %s as its call %llu; "
-                      "all PEs must make the same collective calls in the same order. The call had no effect on any PE",
-                      other, calls[other].text, (unsigned long long)calls[other].number, usual, same, calls[usual].text,
-                      (unsigned long long)calls[usual].number);
+    if (same > 1)
+        snprintf(others, sizeof(others), " and %d other%s", same - 1, same > 2 ? "s" : "");
+    return tern_error(
+        TERN_ERR_MISMATCH,
+        "collective call %llu: PE %d called %s, PE %d%s called %s; all PEs must make the same collective calls in the "
+        "same order. The call had no effect on any PE",
+        (unsigned long long)rt->collectives, other, calls[other].text, usual, others, calls[usual].text);
 }
 
 tern_status_t tern_agree(struct tern_rt *rt, bool able, const char *format, ...)
@@ -76,7 +78,7 @@ tern_status_t tern_agree(struct tern_rt *rt, bool able, const char *format, ...)
     va_start(args, format);
     vsnprintf(own.text, sizeof(own.text), format, args);
     va_end(args);
-    own.number = ++rt->collectives;
+    rt->collectives++; /* equal on all PEs: each call is one round of the control plane */
 
     /* for the case of a difference, so that it is reported whatever the memory then */
     calls = calloc((size_t)rt->n_pes, sizeof(*calls));
@@ -86,8 +88,9 @@ tern_status_t tern_agree(struct tern_rt *rt, bool able, const char *format, ...)
     if (status != TERN_OK) {
         /* the control plane has told why */
     } else if (words[2] != UINT64_MAX) {
-        status = tern_error(TERN_ERR_NO_MEMORY, "PE %d has no host memory left for %s; the call had no effect on any PE",
-                            (int)words[2], own.text);
+        status =
+            tern_error(TERN_ERR_NO_MEMORY, "PE %d has no host memory left for %s; the call had no effect on any PE",
+                       (int)words[2], own.text);
     } else if (words[0] != words[1]) {
         status = tern_control_allgather(rt, NULL, &own, sizeof(own), calls);
         if (status == TERN_OK)

@@ -12,18 +12,18 @@
 
 struct node {
     uint64_t offset, size;
-    uint64_t best;              /* largest free block in this subtree */
-    uint32_t left, right;       /* children; `left` also links unused nodes */
-    uint32_t prev, next;        /* neighbours by offset */
+    uint64_t best;        /* largest free block in this subtree */
+    uint32_t left, right; /* children; `left` also links unused nodes */
+    uint32_t prev, next;  /* neighbours by offset */
     uint32_t priority;
     bool free;
 };
 
 struct tern_alloc {
     struct node *nodes;
-    uint32_t capacity;          /* of `nodes` */
-    uint32_t unused, n_unused;  /* nodes that hold no block */
-    uint32_t root, last;        /* last: block at the end of the space */
+    uint32_t capacity;         /* of `nodes` */
+    uint32_t unused, n_unused; /* nodes that hold no block */
+    uint32_t root, last;       /* last: block at the end of the space */
     uint64_t unit;
     struct tern_alloc_stats stats;
 };

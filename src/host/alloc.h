@@ -11,11 +11,11 @@
 struct tern_alloc;
 
 struct tern_alloc_stats {
-    uint64_t bytes;         /* of the space */
-    uint64_t used;          /* given out, rounded up to the unit */
-    uint64_t largest;       /* largest free block */
-    uint64_t live;          /* allocations */
-    uint64_t blocks;        /* free and used */
+    uint64_t bytes;   /* of the space */
+    uint64_t used;    /* given out, rounded up to the unit */
+    uint64_t largest; /* largest free block */
+    uint64_t live;    /* allocations */
+    uint64_t blocks;  /* free and used */
 };
 
 /* An empty space. `unit`: least alignment and size, a power of two. NULL: no host memory. */
@@ -31,8 +31,8 @@ void tern_alloc_grow(struct tern_alloc *a, uint64_t bytes);
 uint64_t tern_alloc_shortfall(const struct tern_alloc *a, uint64_t alignment, uint64_t bytes);
 
 /*
- * The lowest free block that surely fits at the alignment (a power of two); failing that, the lowest that happens to. False: none fits.
- * After tern_alloc_prepare. `bytes` > 0.
+ * The lowest free block that surely fits at the alignment (a power of two); failing that, the lowest that happens to.
+ * False: none fits. After tern_alloc_prepare. `bytes` > 0.
  */
 bool tern_alloc_take(struct tern_alloc *a, uint64_t alignment, uint64_t bytes, uint64_t *offset);
 /* False: `offset` is not the start of an allocation. */

@@ -43,9 +43,9 @@ static tern_status_t publish(struct tern_rt *rt)
     return status;
 }
 
-/* ---- growth ---------------------------------------------------------------------------------------------------------- */
+/* ---- growth ------------------------------------------------------------------------------------------------------ */
 
-/* Back at least `need` more bytes of the user heap: a third more than there is, or, if that cannot be had, just that. */
+/* Back at least `need` more bytes of the user heap: a third more than there is; if that cannot be had, just that. */
 static tern_status_t grow_user(struct tern_rt *rt, uint64_t need)
 {
     struct tern_heap *heap = rt->heap;
@@ -64,7 +64,8 @@ static tern_status_t grow_user(struct tern_rt *rt, uint64_t need)
     tern_alloc_grow(heap->alloc, wanted);
     pthread_mutex_unlock(&heap->lock);
     note_backed(rt);
-    tern_log(TERN_LOG_INFO, "heap: grew by %llu to %llu bytes", (unsigned long long)wanted, (unsigned long long)rt->user_backed);
+    tern_log(TERN_LOG_INFO, "heap: grew by %llu to %llu bytes", (unsigned long long)wanted,
+             (unsigned long long)rt->user_backed);
     return publish(rt);
 }
 
@@ -76,7 +77,8 @@ tern_status_t tern_heap_internal(struct tern_rt *rt, const struct tern_group *gr
     tern_status_t status;
 
     if (bytes > heap->limit[TERN_PART_INTERNAL])
-        return tern_error(TERN_ERR_NO_MEMORY, "the runtime's own segment ends at %llu bytes, %llu were asked for; fewer teams",
+        return tern_error(TERN_ERR_NO_MEMORY,
+                          "the runtime's own segment ends at %llu bytes, %llu were asked for; fewer teams",
                           (unsigned long long)heap->limit[TERN_PART_INTERNAL], (unsigned long long)bytes);
     if (bytes > e->bytes)
         more = min64(round_up(max64(max64(bytes - e->bytes, e->bytes), TERN_CHUNK_LEAST), heap->granularity),
@@ -88,7 +90,7 @@ tern_status_t tern_heap_internal(struct tern_rt *rt, const struct tern_group *gr
     return more ? publish(rt) : TERN_OK;
 }
 
-/* ---- life cycle -------------------------------------------------------------------------------------------------------- */
+/* ---- life cycle -------------------------------------------------------------------------------------------------- */
 
 static tern_status_t heap_make(struct tern_rt *rt)
 {
@@ -129,9 +131,10 @@ tern_status_t tern_heap_open(struct tern_rt *rt)
 
     status = tern_heap_internal(rt, NULL, first);
     if (status == TERN_OK && rt->env.heap_size > rt->user_max)
-        status = tern_error(TERN_ERR_CONFIG, "TERN_HEAP_SIZE=%llu is beyond the limit of the heap, %llu bytes (least of all PEs); "
-                            "lower it, or raise TERN_HEAP_MAX", (unsigned long long)rt->env.heap_size,
-                            (unsigned long long)rt->user_max);
+        status = tern_error(TERN_ERR_CONFIG,
+                            "TERN_HEAP_SIZE=%llu is beyond the limit of the heap, %llu bytes (least of all PEs); "
+                            "lower it, or raise TERN_HEAP_MAX",
+                            (unsigned long long)rt->env.heap_size, (unsigned long long)rt->user_max);
     if (status == TERN_OK && rt->env.heap_size)
         status = grow_user(rt, rt->env.heap_size);
     if (status != TERN_OK)
@@ -152,8 +155,8 @@ void tern_heap_close(struct tern_rt *rt)
         return;
     tern_alloc_get_stats(heap->alloc, &stats);
     if (stats.live)
-        tern_log(TERN_LOG_INFO, "heap: %llu allocations with %llu bytes were not freed",
-                 (unsigned long long)stats.live, (unsigned long long)stats.used);
+        tern_log(TERN_LOG_INFO, "heap: %llu allocations with %llu bytes were not freed", (unsigned long long)stats.live,
+                 (unsigned long long)stats.used);
     tern_span_close(rt, heap);
     tern_alloc_delete(heap->alloc);
     pthread_mutex_destroy(&heap->lock);
@@ -175,16 +178,17 @@ void tern_heap_stats(struct tern_rt *rt, tern_info_t *info)
     info->heap_max = rt->user_max;
 }
 
-/* ---- allocation -------------------------------------------------------------------------------------------------------- */
+/* ---- allocation -------------------------------------------------------------------------------------------------- */
 
 static tern_status_t exhausted(struct tern_rt *rt, size_t bytes)
 {
     struct tern_alloc_stats stats;
 
     tern_alloc_get_stats(rt->heap->alloc, &stats);
-    return tern_error(TERN_ERR_NO_MEMORY, "%zu bytes do not fit into the symmetric heap: limit %llu, used %llu, largest free "
-                      "block %llu bytes; free some, or raise TERN_HEAP_MAX on all PEs", bytes, (unsigned long long)rt->user_max,
-                      (unsigned long long)stats.used,
+    return tern_error(TERN_ERR_NO_MEMORY,
+                      "%zu bytes do not fit into the symmetric heap: limit %llu, used %llu, largest free "
+                      "block %llu bytes; free some, or raise TERN_HEAP_MAX on all PEs",
+                      bytes, (unsigned long long)rt->user_max, (unsigned long long)stats.used,
                       (unsigned long long)max64(stats.largest, rt->user_max - stats.bytes));
 }
 
@@ -267,12 +271,14 @@ tern_status_t tern_heap_free(struct tern_rt *rt, void *ptr)
     given = user_offset(rt, ptr, &offset) && tern_alloc_give(heap->alloc, offset);
     pthread_mutex_unlock(&heap->lock);
     if (!given)
-        return tern_error(TERN_ERR_INVALID, "tern_free: %p is not the start of a live allocation of tern_malloc, _calloc or "
-                          "_align (freed twice, or another address?)", ptr);
+        return tern_error(TERN_ERR_INVALID,
+                          "tern_free: %p is not the start of a live allocation of tern_malloc, _calloc or "
+                          "_align (freed twice, or another address?)",
+                          ptr);
     return TERN_OK;
 }
 
-/* ---- public calls ------------------------------------------------------------------------------------------------------ */
+/* ---- public calls ------------------------------------------------------------------------------------------------ */
 
 static void *enter_and_alloc(const char *call, size_t alignment, size_t bytes, bool zero)
 {

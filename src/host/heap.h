@@ -21,8 +21,8 @@ _Static_assert(TERN_INTERNAL_CHUNKS + TERN_USER_CHUNKS == TERN_MAX_CHUNKS, "chun
 struct tern_extent {
     struct tern_chunk chunks[TERN_USER_CHUNKS];
     int count;
-    uint64_t bytes;     /* sum of the chunks, which follow each other */
-    int sent;           /* peers' extents: how many of the own chunks that PE has mapped */
+    uint64_t bytes; /* sum of the chunks, which follow each other */
+    int sent;       /* peers' extents: how many of the own chunks that PE has mapped */
 };
 
 struct tern_span {
@@ -32,22 +32,22 @@ struct tern_span {
 };
 
 struct tern_heap {
-    pthread_mutex_t lock;       /* the allocator, against readers of the statistics */
-    struct tern_alloc *alloc;   /* offsets within the user heap */
-    char *base;                 /* window: slots * stride */
-    void *reserved;             /* what was reserved for it: the window and room to align it */
-    int slots, own;             /* own: own slot */
+    pthread_mutex_t lock;     /* the allocator, against readers of the statistics */
+    struct tern_alloc *alloc; /* offsets within the user heap */
+    char *base;               /* window: slots * stride */
+    void *reserved;           /* what was reserved for it: the window and room to align it */
+    int slots, own;           /* own: own slot */
     uint64_t stride, granularity;
-    uint64_t start[TERN_PARTS], limit[TERN_PARTS];  /* of a part within a span */
-    struct tern_span *spans;    /* [slots] */
+    uint64_t start[TERN_PARTS], limit[TERN_PARTS]; /* of a part within a span */
+    struct tern_span *spans;                       /* [slots] */
 };
 
 /* Reserve and release the window; collective (local for close). */
 tern_status_t tern_span_open(struct tern_rt *rt, struct tern_heap *heap);
 void tern_span_close(struct tern_rt *rt, struct tern_heap *heap);
 /*
- * Lengthen the own extent by a chunk of `bytes` (0: none) and map among the members of `group` what they do not have yet
- * of each other. Collective; all or nothing: after a failure, the same on all, every PE has what it had.
+ * Lengthen the own extent by a chunk of `bytes` (0: none) and map among the members of `group` what they do not have
+ * yet of each other. Collective; all or nothing: after a failure, the same on all, every PE has what it had.
  */
 tern_status_t tern_span_grow(struct tern_rt *rt, struct tern_heap *heap, const struct tern_group *group,
                              enum tern_part part, uint64_t bytes);

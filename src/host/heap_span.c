@@ -1,6 +1,7 @@
 /*
- * heap_span.c - the memory behind the window: the address range with one span per mapped PE, the chunks of the own span,
- * and the peers' chunks, whose fds come over the control plane. Growth is all or nothing on all PEs that take part.
+ * heap_span.c - the memory behind the window: the address range with one span per mapped PE, the chunks of the own
+ * span, and the peers' chunks, whose fds come over the control plane. Growth is all or nothing on all PEs that take
+ * part.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -67,7 +68,8 @@ static tern_status_t reserve(struct tern_rt *rt, struct tern_heap *heap)
         agreed = tern_control_allreduce(rt, NULL, &ok, 1, &op);
         if (agreed == TERN_OK && ok) {
             if (heap->limit[TERN_PART_USER] < wanted)
-                tern_log(TERN_LOG_WARN, "there is no address space for %d spans: the heap's limit is %llu instead of %llu bytes",
+                tern_log(TERN_LOG_WARN,
+                         "there is no address space for %d spans: the heap's limit is %llu instead of %llu bytes",
                          heap->slots, (unsigned long long)heap->limit[TERN_PART_USER], (unsigned long long)wanted);
             return TERN_OK;
         }
@@ -150,7 +152,7 @@ void tern_span_close(struct tern_rt *rt, struct tern_heap *heap)
     unreserve(rt, heap);
 }
 
-/* ---- growth ---------------------------------------------------------------------------------------------------------- */
+/* ---- growth ------------------------------------------------------------------------------------------------------ */
 
 /* One growth call on this PE: what it has to exchange, and what there was before. */
 struct growth {
@@ -159,9 +161,9 @@ struct growth {
     const struct tern_group *group;
     enum tern_part part;
     int own_before;
-    int first;                      /* lowest own chunk that a member lacks */
-    int fds[TERN_USER_CHUNKS];      /* of the own chunks, -1 below `first` */
-    int *before;                    /* [slots] chunks of each peer before */
+    int first;                 /* lowest own chunk that a member lacks */
+    int fds[TERN_USER_CHUNKS]; /* of the own chunks, -1 below `first` */
+    int *before;               /* [slots] chunks of each peer before */
 };
 
 /* Sizes of all chunks that a PE has in the part. */
@@ -201,8 +203,9 @@ static tern_status_t prepare(struct growth *g, uint64_t bytes)
         struct tern_chunk chunk;
 
         if (e->count == max_chunks[g->part])
-            return tern_error(TERN_ERR_NO_MEMORY, "all %d chunks of the %s are in use; back it at once by TERN_HEAP_SIZE",
-                              e->count, g->part == TERN_PART_USER ? "heap" : "internal segment");
+            return tern_error(TERN_ERR_NO_MEMORY,
+                              "all %d chunks of the %s are in use; back it at once by TERN_HEAP_SIZE", e->count,
+                              g->part == TERN_PART_USER ? "heap" : "internal segment");
         status = tern_device_chunk_create(rt, bytes, &chunk);
         if (status == TERN_OK)
             status = append(rt, g->heap, own, g->part, &chunk);
@@ -328,7 +331,8 @@ tern_status_t tern_span_grow(struct tern_rt *rt, struct tern_heap *heap, const s
     for (int s = 0; g.before && s < heap->slots; s++)
         g.before[s] = heap->spans[s].parts[part].count;
 
-    status = g.before && offers ? prepare(&g, bytes) : tern_error(TERN_ERR_NO_MEMORY, "no host memory to grow the heap");
+    status =
+        g.before && offers ? prepare(&g, bytes) : tern_error(TERN_ERR_NO_MEMORY, "no host memory to grow the heap");
     status = tern_agree_status(rt, group, status);
     if (status == TERN_OK)
         status = offer_chunks(&g, offers);

@@ -18,7 +18,8 @@ static void set_bit(uint64_t *words, int i)
     words[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
-void tern_peers_meet(struct tern_peer *peers, int pe, const int *node_pes, int node_n, const struct tern_peer_view *views)
+void tern_peers_meet(struct tern_peer *peers, int pe, const int *node_pes, int node_n,
+                     const struct tern_peer_view *views)
 {
     int limit = node_n < TERN_MAX_NEAR ? node_n : TERN_MAX_NEAR, self = 0;
 
@@ -122,16 +123,18 @@ static tern_status_t verdict(struct tern_rt *rt, const struct tern_peer_view *vi
 {
     for (int p = 0; p < rt->n_pes; p++) {
         if (views[p].refused >= 0)
-            return tern_error(TERN_ERR_NO_DEVICE,
-                              "PEs %d and %d share a device without MPS (%s): their kernels would take turns of milliseconds, "
-                              "and one that waits for the other blocks it; give each PE its own GPU, start MPS "
-                              "(nvidia-cuda-mps-control -d) before the job, or accept it by TERN_ALLOW_TIMESLICE=1",
-                              p, views[p].refused, views[p].why);
+            return tern_error(
+                TERN_ERR_NO_DEVICE,
+                "PEs %d and %d share a device without MPS (%s): their kernels would take turns of milliseconds, "
+                "and one that waits for the other blocks it; give each PE its own GPU, start MPS "
+                "(nvidia-cuda-mps-control -d) before the job, or accept it by TERN_ALLOW_TIMESLICE=1",
+                p, views[p].refused, views[p].why);
         if (views[p].unreachable >= 0)
-            return tern_error(TERN_ERR_UNREACHABLE,
-                              "PE %d has no path to PE %d: %s; this version reaches load/store peers only: run all PEs on one "
-                              "node, on GPUs with peer access",
-                              p, views[p].unreachable, views[p].why);
+            return tern_error(
+                TERN_ERR_UNREACHABLE,
+                "PE %d has no path to PE %d: %s; this version reaches load/store peers only: run all PEs on one "
+                "node, on GPUs with peer access",
+                p, views[p].unreachable, views[p].why);
     }
     return TERN_OK;
 }
@@ -142,7 +145,8 @@ static tern_status_t choose_atomics(struct tern_rt *rt, bool native)
 
     /* values as in TERN_ATOMICS=auto|direct|proxy */
     if (rt->env.atomics == 2)
-        return tern_error(TERN_ERR_UNSUPPORTED, "TERN_ATOMICS=proxy: this version has no proxy; unset it or say direct");
+        return tern_error(TERN_ERR_UNSUPPORTED,
+                          "TERN_ATOMICS=proxy: this version has no proxy; unset it or say direct");
     rt->amo_direct = !hidden && (native || rt->env.atomics == 1);
     if (!rt->amo_direct)
         tern_log(TERN_LOG_WARN, "atomics are not available: %s",

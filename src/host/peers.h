@@ -10,19 +10,20 @@
 
 /* What each PE sees, exchanged once. Bit i stands for the i-th PE of the node. */
 struct tern_peer_view {
-    int32_t sharers;                /* PEs on this PE's device, itself included */
-    int32_t refused;                /* a PE with which this one may not share its device; -1: none */
+    int32_t sharers; /* PEs on this PE's device, itself included */
+    int32_t refused; /* a PE with which this one may not share its device; -1: none */
     uint64_t near[TERN_NEAR_WORDS];
     uint64_t atomics[TERN_NEAR_WORDS];
-    int32_t unreachable;            /* a PE without a path; -1: none */
-    char why[100];                  /* reason of `refused` or `unreachable` */
+    int32_t unreachable; /* a PE without a path; -1: none */
+    char why[100];       /* reason of `refused` or `unreachable` */
 };
 
 /*
  * Make `peers` agree with the views of all PEs: near only where both sides say so, atomics likewise. `node_pes`: the
  * `node_n` PEs of this node, ascending. Sets same_node, near, mapped, atomics; `why` stays where the own view decided.
  */
-void tern_peers_meet(struct tern_peer *peers, int pe, const int *node_pes, int node_n, const struct tern_peer_view *views);
+void tern_peers_meet(struct tern_peer *peers, int pe, const int *node_pes, int node_n,
+                     const struct tern_peer_view *views);
 /* Every PE reaches every PE by load/store (with native atomics): the same answer on all PEs. */
 bool tern_peers_all(const struct tern_peer_view *views, int n_pes, int node_n, bool atomics);
 /*

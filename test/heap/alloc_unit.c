@@ -32,7 +32,8 @@ static uint32_t model_fit(const struct model *m, uint64_t align_units, uint64_t 
 static void model_set(struct model *m, uint64_t offset, uint64_t units, uint16_t owner)
 {
     for (uint64_t u = offset / UNIT; u < offset / UNIT + units; u++) {
-        CHECK((owner == 0) != (m->owner[u] == 0), "unit %llu is %u, becomes %u", (unsigned long long)u, m->owner[u], owner);
+        CHECK((owner == 0) != (m->owner[u] == 0), "unit %llu is %u, becomes %u", (unsigned long long)u, m->owner[u],
+              owner);
         m->owner[u] = owner;
     }
 }
@@ -99,7 +100,8 @@ static void step_give(struct model *m, struct tern_alloc *const a[2], uint64_t *
     i = (int)(test_random(seed) % (uint64_t)m->n_live);
     offset = m->live[i].offset, units = m->live[i].units;
     if (units > 1)
-        CHECK(!tern_alloc_give(a[0], offset + UNIT) && !tern_alloc_size(a[0], offset + UNIT), "gave the inside of a block");
+        CHECK(!tern_alloc_give(a[0], offset + UNIT) && !tern_alloc_size(a[0], offset + UNIT),
+              "gave the inside of a block");
     CHECK(tern_alloc_give(a[0], offset) && tern_alloc_give(a[1], offset), "give of %llu", (unsigned long long)offset);
     CHECK(!tern_alloc_give(a[0], offset), "gave %llu twice", (unsigned long long)offset);
     model_set(m, offset, units, 0);

@@ -26,7 +26,7 @@ static void fatal(const char *text)
     exit(1);
 }
 
-/* ---- faults ------------------------------------------------------------------------------------------------------------ */
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
 
 void fake_fail(enum fake_op op, int after, tern_status_t status)
 {
@@ -64,7 +64,7 @@ int fake_published(void)
     return published;
 }
 
-/* ---- control plane ----------------------------------------------------------------------------------------------------- */
+/* ---- control plane ----------------------------------------------------------------------------------------------- */
 
 /* One meeting per group id: arrivals are collected, the last one lets all go. */
 struct meeting {
@@ -213,7 +213,7 @@ struct tern_rt *tern_rt_enter(const char *call, tern_status_t *status)
     return NULL;
 }
 
-/* ---- device ------------------------------------------------------------------------------------------------------------ */
+/* ---- device ------------------------------------------------------------------------------------------------------ */
 
 uint64_t tern_device_granularity(struct tern_rt *rt)
 {
@@ -374,7 +374,7 @@ tern_status_t tern_device_zero(struct tern_rt *rt, void *dev, uint64_t bytes)
     return status;
 }
 
-/* ---- PEs --------------------------------------------------------------------------------------------------------------- */
+/* ---- PEs --------------------------------------------------------------------------------------------------------- */
 
 struct thread {
     pthread_t id;
@@ -390,7 +390,8 @@ static void *thread_main(void *arg)
 
     rt->peers = calloc((size_t)rt->n_pes, sizeof(*rt->peers));
     for (int p = 0; p < rt->n_pes; p++)
-        rt->peers[p] = (struct tern_peer){.same_node = true, .near = true, .mapped = true, .atomics = true, .slot = (uint8_t)p};
+        rt->peers[p] =
+            (struct tern_peer){.same_node = true, .near = true, .mapped = true, .atomics = true, .slot = (uint8_t)p};
     rt->near_count = rt->n_pes;
     rt->state_dev = (void *)rt->peers; /* only whether it is there matters */
     published = 0;

@@ -1,6 +1,6 @@
 /*
- * fake.h - what unit tests of the heap put in the place of control plane and device: PEs are threads of one process, chunks
- * are memfds, and any device operation can be made to fail on one PE.
+ * fake.h - what unit tests of the heap put in the place of control plane and device: PEs are threads of one process,
+ * chunks are memfds, and any device operation can be made to fail on one PE.
  */
 #ifndef TEST_HEAP_FAKE_H
 #define TEST_HEAP_FAKE_H
@@ -15,7 +15,7 @@ enum fake_op { FAKE_RESERVE, FAKE_CREATE, FAKE_EXPORT, FAKE_IMPORT, FAKE_MAP, FA
 extern uint64_t fake_granularity, fake_internal_span, fake_heap_limit;
 extern uint64_t fake_reserve_limit; /* larger reservations fail; 0: none does */
 
-extern uint64_t fake_chunk_limit;   /* larger chunks cannot be had on the last PE; 0: all can */
+extern uint64_t fake_chunk_limit; /* larger chunks cannot be had on the last PE; 0: all can */
 
 /* The calling PE's next operation of this kind but `after` fails with `status`; it is disarmed by fake_heal. */
 void fake_fail(enum fake_op op, int after, tern_status_t status);

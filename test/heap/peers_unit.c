@@ -1,4 +1,4 @@
-/* peers_unit.c - who is near, and in which slot: agreement of both ends, ranges and tables, on random views. One process. */
+/* peers_unit.c - who is near, and in which slot: agreement of both ends, ranges and tables, on random views. */
 #include "host/peers.h"
 
 #include "common/check.h"
@@ -49,13 +49,16 @@ static void check_meeting(int n, const int *node_pes, int count, int self)
         while (j < count && node_pes[j] != p)
             j++;
         if (j == count) {
-            CHECK(!peers[p].same_node && !peers[p].near && !peers[p].mapped && !peers[p].atomics, "PE %d is not on the node", p);
+            CHECK(!peers[p].same_node && !peers[p].near && !peers[p].mapped && !peers[p].atomics,
+                  "PE %d is not on the node", p);
             continue;
         }
-        both = j == self || (j < TERN_MAX_NEAR && self < TERN_MAX_NEAR && view_bit(views[pe].near, j) && view_bit(views[p].near, self));
+        both = j == self || (j < TERN_MAX_NEAR && self < TERN_MAX_NEAR && view_bit(views[pe].near, j) &&
+                             view_bit(views[p].near, self));
         native = both && (j == self || (view_bit(views[pe].atomics, j) && view_bit(views[p].atomics, self)));
         CHECK(peers[p].same_node && peers[p].near == both && peers[p].mapped == both && peers[p].atomics == native,
-              "PE %d for PE %d: near %d, should be %d; atomics %d, %d", p, pe, peers[p].near, both, peers[p].atomics, native);
+              "PE %d for PE %d: near %d, should be %d; atomics %d, %d", p, pe, peers[p].near, both, peers[p].atomics,
+              native);
     }
 }
 
@@ -74,7 +77,8 @@ static void check_place(int n, int hide_all_but)
 
         CHECK(peers[p].slot == (peers[p].mapped ? next : (int)TERN_SLOT_NONE), "PE %d has slot %d", p, peers[p].slot);
         next += peers[p].mapped;
-        CHECK(slots[p] == (peers[p].near ? peers[p].slot : TERN_SLOT_NONE), "the table gives PE %d slot %d", p, slots[p]);
+        CHECK(slots[p] == (peers[p].near ? peers[p].slot : TERN_SLOT_NONE), "the table gives PE %d slot %d", p,
+              slots[p]);
         if (regular)
             CHECK(in_range == peers[p].near && (!in_range || peers[p].slot - peers[first].slot == p - first),
                   "PE %d: range %d + %d, near %d, slot %d", p, first, count, peers[p].near, peers[p].slot);
@@ -102,7 +106,8 @@ static void check_all(int n, int count)
                 near = near && view_bit(views[p].near, i);
                 atomics = atomics && view_bit(views[p].atomics, i);
             }
-    CHECK(tern_peers_all(views, n, count, false) == near && tern_peers_all(views, n, count, true) == atomics, "%d PEs", n);
+    CHECK(tern_peers_all(views, n, count, false) == near && tern_peers_all(views, n, count, true) == atomics, "%d PEs",
+          n);
 }
 
 int main(void)

@@ -5,7 +5,7 @@
 
 #include "device/cuda/driver.h"
 
-/* ---- choice ------------------------------------------------------------------------------------------------------------ */
+/* ---- choice ------------------------------------------------------------------------------------------------------ */
 
 /* Ordinal of the device of the thread's current context, -1: none. */
 static int current_ordinal(int count)
@@ -13,7 +13,8 @@ static int current_ordinal(int count)
     CUcontext context = NULL;
     CUdevice device, candidate;
 
-    if (tern_cuda.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context || tern_cuda.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+    if (tern_cuda.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context ||
+        tern_cuda.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return -1;
     for (int i = 0; i < count; i++)
         if (tern_cuda.cuDeviceGet(&candidate, i) == CUDA_SUCCESS && candidate == device)
@@ -29,7 +30,8 @@ static tern_status_t choose(struct tern_rt *rt, int gpu, int *ordinal, bool *cur
     if (status != TERN_OK)
         return status;
     if (count == 0)
-        return tern_error(TERN_ERR_NO_DEVICE, "no GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES, or use a build for the "
+        return tern_error(TERN_ERR_NO_DEVICE,
+                          "no GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES, or use a build for the "
                           "CPU device (-Ddevice=cpu)");
     *ordinal = current_ordinal(count);
     *current = *ordinal >= 0 && (gpu < 0 || gpu == *ordinal);
@@ -38,12 +40,14 @@ static tern_status_t choose(struct tern_rt *rt, int gpu, int *ordinal, bool *cur
     else if (*ordinal < 0)
         *ordinal = from_env >= 0 ? from_env : rt->node_pe % count;
     if (*ordinal >= count)
-        return tern_error(TERN_ERR_NO_DEVICE, "GPU %d (%s) is not there: %d visible, numbered from 0; correct it, or "
-                          "CUDA_VISIBLE_DEVICES", *ordinal, gpu >= 0 ? "asked for by tern_init_attr" : "TERN_GPU", count);
+        return tern_error(TERN_ERR_NO_DEVICE,
+                          "GPU %d (%s) is not there: %d visible, numbered from 0; correct it, or "
+                          "CUDA_VISIBLE_DEVICES",
+                          *ordinal, gpu >= 0 ? "asked for by tern_init_attr" : "TERN_GPU", count);
     return TERN_OK;
 }
 
-/* ---- open -------------------------------------------------------------------------------------------------------------- */
+/* ---- open -------------------------------------------------------------------------------------------------------- */
 
 static tern_status_t attribute(CUdevice device, CUdevice_attribute which, const char *name, int *value)
 {
@@ -70,11 +74,14 @@ static tern_status_t check_abilities(struct tern_device *d)
         if (status != TERN_OK)
             return status;
         if (!value)
-            return tern_error(TERN_ERR_NO_DEVICE, "GPU %d or its driver has no %s, which the symmetric heap needs; choose "
-                              "another GPU (TERN_GPU)", d->ordinal, needed[i].name);
+            return tern_error(TERN_ERR_NO_DEVICE,
+                              "GPU %d or its driver has no %s, which the symmetric heap needs; choose "
+                              "another GPU (TERN_GPU)",
+                              d->ordinal, needed[i].name);
     }
     d->rdma = tern_cuda.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
-                                             d->device) == CUDA_SUCCESS && value;
+                                             d->device) == CUDA_SUCCESS &&
+              value;
     return TERN_OK;
 }
 
@@ -86,7 +93,8 @@ static tern_status_t identify(struct tern_device *d, struct tern_device_id *id)
     tern_status_t status;
 
     memset(id, 0, sizeof(*id));
-    status = tern_cuda_check(tern_cuda.cuDeviceGetName(id->name, (int)sizeof(id->name), d->device), "ask GPU for its name");
+    status =
+        tern_cuda_check(tern_cuda.cuDeviceGetName(id->name, (int)sizeof(id->name), d->device), "ask GPU for its name");
     if (status == TERN_OK)
         status = tern_cuda_check(tern_cuda.cuDeviceGetUuid(&uuid, d->device), "ask GPU for its UUID");
     if (status == TERN_OK)
@@ -117,18 +125,22 @@ static tern_status_t make_resources(struct tern_device *d)
     tern_status_t status;
 
     tern_cuda_chunk_properties(d, &prop);
-    status = tern_cuda_check(tern_cuda.cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                             "ask for the granularity of GPU memory");
+    status =
+        tern_cuda_check(tern_cuda.cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                        "ask for the granularity of GPU memory");
     if (status != TERN_OK)
         return status;
     d->granularity = granularity;
-    status = tern_cuda_check(tern_cuda.cuStreamCreate(&d->stream, CU_STREAM_NON_BLOCKING), "create the runtime's stream");
+    status =
+        tern_cuda_check(tern_cuda.cuStreamCreate(&d->stream, CU_STREAM_NON_BLOCKING), "create the runtime's stream");
     if (status != TERN_OK)
         return status;
-    status = tern_cuda_check(tern_cuda.cuMemHostAlloc(&bounce, TERN_CUDA_BOUNCE_BYTES, 0), "allocate pinned host memory");
+    status =
+        tern_cuda_check(tern_cuda.cuMemHostAlloc(&bounce, TERN_CUDA_BOUNCE_BYTES, 0), "allocate pinned host memory");
     if (status != TERN_OK)
         goto err_stream;
-    status = tern_cuda_check(tern_cuda.cuMemHostAlloc(&zeroes, TERN_CUDA_BOUNCE_BYTES, 0), "allocate pinned host memory");
+    status =
+        tern_cuda_check(tern_cuda.cuMemHostAlloc(&zeroes, TERN_CUDA_BOUNCE_BYTES, 0), "allocate pinned host memory");
     if (status != TERN_OK)
         goto err_bounce;
     memset(zeroes, 0, TERN_CUDA_BOUNCE_BYTES);
@@ -144,18 +156,18 @@ err_stream:
 }
 
 /*
- * The context that the program's CUDA runtime uses, current in this thread if it had none. It is retained once and for the
- * life of the process: kernels may look at the state block of a runtime that has ended.
+ * The context that the program's CUDA runtime uses, current in this thread if it had none. It is retained once and for
+ * the life of the process: kernels may look at the state block of a runtime that has ended.
  */
 static tern_status_t open_context(struct tern_device *d, bool current)
 {
     static struct kept {
         struct kept *next;
         CUdevice device;
-    } *kept_list;
+    } * kept_list;
     struct kept *kept = kept_list;
-    tern_status_t status = tern_cuda_check(tern_cuda.cuDevicePrimaryCtxRetain(&d->context, d->device),
-                                           "open GPU %d", d->ordinal);
+    tern_status_t status =
+        tern_cuda_check(tern_cuda.cuDevicePrimaryCtxRetain(&d->context, d->device), "open GPU %d", d->ordinal);
 
     if (status != TERN_OK)
         return status;
@@ -167,7 +179,8 @@ static tern_status_t open_context(struct tern_device *d, bool current)
         *kept = (struct kept){kept_list, d->device};
         kept_list = kept;
     }
-    return current ? TERN_OK : tern_cuda_check(tern_cuda.cuCtxSetCurrent(d->context), "make GPU %d current", d->ordinal);
+    return current ? TERN_OK
+                   : tern_cuda_check(tern_cuda.cuCtxSetCurrent(d->context), "make GPU %d current", d->ordinal);
 }
 
 tern_status_t tern_device_open(struct tern_rt *rt, int gpu)
@@ -227,7 +240,7 @@ void tern_device_close(struct tern_rt *rt)
     rt->device = NULL;
 }
 
-/* ---- peers ------------------------------------------------------------------------------------------------------------- */
+/* ---- peers ------------------------------------------------------------------------------------------------------- */
 
 /* The device of this process with that UUID; false: not visible. */
 static bool find_device(const unsigned char *uuid, CUdevice *device)
@@ -267,7 +280,8 @@ void tern_device_peer(struct tern_rt *rt, const struct tern_device_id *peer, boo
     }
     *load_store = true;
     if (tern_cuda.cuDeviceGetP2PAttribute(&yes, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, d->device, other) ==
-            CUDA_SUCCESS && yes) {
+            CUDA_SUCCESS &&
+        yes) {
         *atomics = true;
         *why = "peer access with native atomics (NVLink)";
     } else {
@@ -275,7 +289,7 @@ void tern_device_peer(struct tern_rt *rt, const struct tern_device_id *peer, boo
     }
 }
 
-/* ---- facts ------------------------------------------------------------------------------------------------------------- */
+/* ---- facts ------------------------------------------------------------------------------------------------------- */
 
 uint64_t tern_device_granularity(struct tern_rt *rt)
 {

@@ -25,12 +25,12 @@ static const char *load_functions(void *library)
 {
     /* dlsym gives an object pointer: store it through memory, as POSIX has it */
 #define STRING(name) #name
-#define LOAD(name)                                                                                                    \
-    do {                                                                                                              \
-        void *f = dlsym(library, STRING(name));                                                                       \
-        if (!f)                                                                                                       \
-            return STRING(name);                                                                                      \
-        memcpy(&tern_cuda.name, &f, sizeof(f));                                                                       \
+#define LOAD(name)                                                                                                     \
+    do {                                                                                                               \
+        void *f = dlsym(library, STRING(name));                                                                        \
+        if (!f)                                                                                                        \
+            return STRING(name);                                                                                       \
+        memcpy(&tern_cuda.name, &f, sizeof(f));                                                                        \
     } while (0);
     TERN_CUDA_FUNCTIONS(LOAD)
 #undef LOAD
@@ -45,19 +45,22 @@ static tern_status_t load_locked(void)
     CUresult result;
 
     if (!library)
-        return tern_error(TERN_ERR_NO_DEVICE, "no NVIDIA driver here (%s); install it, or use a build for the CPU device "
-                          "(-Ddevice=cpu)", dlerror());
+        return tern_error(TERN_ERR_NO_DEVICE,
+                          "no NVIDIA driver here (%s); install it, or use a build for the CPU device "
+                          "(-Ddevice=cpu)",
+                          dlerror());
     missing = load_functions(library);
     if (missing) {
         dlclose(library);
-        return tern_error(TERN_ERR_NO_DEVICE, "the NVIDIA driver is too old: its " LIBCUDA " lacks %s; install a newer driver",
-                          missing);
+        return tern_error(TERN_ERR_NO_DEVICE,
+                          "the NVIDIA driver is too old: its " LIBCUDA " lacks %s; install a newer driver", missing);
     }
     result = tern_cuda.cuInit(0);
     if (result != CUDA_SUCCESS) {
         tern_cuda.cuGetErrorString(result, &text);
         /* not closed: a driver that has started must not be unloaded */
-        return tern_error(TERN_ERR_NO_DEVICE, "the NVIDIA driver does not start: %s (%d); see that nvidia-smi shows a GPU, that "
+        return tern_error(TERN_ERR_NO_DEVICE,
+                          "the NVIDIA driver does not start: %s (%d); see that nvidia-smi shows a GPU, that "
                           "CUDA_VISIBLE_DEVICES does not hide it, and, with MPS, that its daemon runs",
                           text ? text : "unknown error", (int)result);
     }
@@ -111,11 +114,13 @@ tern_status_t tern_cuda_enter(struct tern_device *device, struct tern_cuda_scope
 
     scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     scope->pushed = false;
-    status = tern_cuda_check(tern_cuda.cuCtxPushCurrent(device->context), "make the context of GPU %d current", device->ordinal);
+    status = tern_cuda_check(tern_cuda.cuCtxPushCurrent(device->context), "make the context of GPU %d current",
+                             device->ordinal);
     if (status != TERN_OK)
         return status;
     scope->pushed = true;
-    status = tern_cuda_check(tern_cuda.cuThreadExchangeStreamCaptureMode(&scope->mode), "set the capture mode of the thread");
+    status = tern_cuda_check(tern_cuda.cuThreadExchangeStreamCaptureMode(&scope->mode),
+                             "set the capture mode of the thread");
     if (status != TERN_OK) {
         CUcontext popped;
 
@@ -136,7 +141,7 @@ void tern_cuda_leave(struct tern_cuda_scope *scope)
     scope->pushed = false;
 }
 
-/* ---- MPS ------------------------------------------------------------------------------------------------------------- */
+/* ---- MPS --------------------------------------------------------------------------------------------------------- */
 
 /* A daemon listens at the control pipe: a UNIX socket, of whatever type, or a FIFO. */
 static int control_pipe_listens(const char *path)

@@ -81,7 +81,7 @@ struct tern_device {
     uint64_t granularity;
     int ordinal;
     bool rdma;                  /* chunks may be registered with a NIC */
-    char *bounce;               /* pinned; copies pass through it, so that they use a copy engine and wait for no kernel */
+    char *bounce;               /* pinned; copies pass through it, so that they use a copy engine, no kernel */
     char *zeroes;               /* pinned, never written */
     uint64_t runtime_bytes;     /* device memory of tern_device_alloc; atomic */
     pthread_mutex_t lock;       /* of `blocks` and `bounce` */
@@ -96,8 +96,8 @@ void tern_cuda_forget_blocks(struct tern_device *device);
 void tern_cuda_chunk_properties(const struct tern_device *device, CUmemAllocationProp *prop);
 
 /*
- * Around driver calls: the device's context becomes current, and a stream capture of the program (in any thread) does not
- * forbid what is called in between, for none of it goes to a captured stream.
+ * Around driver calls: the device's context becomes current, and a stream capture of the program (in any thread) does
+ * not forbid what is called in between, for none of it goes to a captured stream.
  */
 struct tern_cuda_scope {
     CUstreamCaptureMode mode;

@@ -22,7 +22,7 @@ static CUdeviceptr dev_ptr(const void *p)
     return (CUdeviceptr)(uintptr_t)p;
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------------------------------ */
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
 void tern_cuda_chunk_properties(const struct tern_device *d, CUmemAllocationProp *prop)
 {
@@ -42,8 +42,8 @@ tern_status_t tern_device_reserve(struct tern_rt *rt, uint64_t bytes, void **bas
 
     if (status != TERN_OK)
         return status;
-    status = tern_cuda_check(tern_cuda.cuMemAddressReserve(&at, bytes, 0, 0, 0), "reserve %llu bytes of GPU address space",
-                             (unsigned long long)bytes);
+    status = tern_cuda_check(tern_cuda.cuMemAddressReserve(&at, bytes, 0, 0, 0),
+                             "reserve %llu bytes of GPU address space", (unsigned long long)bytes);
     tern_cuda_leave(&scope);
     *base = (void *)(uintptr_t)at;
     return status;
@@ -86,9 +86,9 @@ tern_status_t tern_device_chunk_export(struct tern_rt *rt, const struct tern_chu
 
     if (status != TERN_OK)
         return status;
-    status = tern_cuda_check(tern_cuda.cuMemExportToShareableHandle(&out, chunk->handle,
-                                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                             "export %llu bytes of GPU memory as a file descriptor", (unsigned long long)chunk->bytes);
+    status = tern_cuda_check(
+        tern_cuda.cuMemExportToShareableHandle(&out, chunk->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+        "export %llu bytes of GPU memory as a file descriptor", (unsigned long long)chunk->bytes);
     tern_cuda_leave(&scope);
     if (status != TERN_OK)
         return status;
@@ -127,10 +127,10 @@ tern_status_t tern_device_chunk_map(struct tern_rt *rt, const struct tern_chunk 
 
     if (status != TERN_OK)
         return status;
-    status = tern_cuda_check(tern_cuda.cuMemMap(dev_ptr(addr), chunk->bytes, 0, chunk->handle, 0), "map %llu bytes of GPU memory",
-                             (unsigned long long)chunk->bytes);
+    status = tern_cuda_check(tern_cuda.cuMemMap(dev_ptr(addr), chunk->bytes, 0, chunk->handle, 0),
+                             "map %llu bytes of GPU memory", (unsigned long long)chunk->bytes);
     if (status == TERN_OK) {
-        /* access of the own GPU, wherever the memory is: it is enabled range by range, so no other mapping pays for it */
+        /* access of the own GPU, wherever the memory is: range by range, so no other mapping pays for it */
         memset(&access, 0, sizeof(access));
         access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
         access.location.id = d->device;
@@ -166,7 +166,7 @@ void tern_device_chunk_destroy(struct tern_rt *rt, struct tern_chunk *chunk)
     memset(chunk, 0, sizeof(*chunk));
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------------------ */
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 static tern_status_t finish(struct tern_device *d, const char *what)
 {
@@ -256,7 +256,7 @@ tern_status_t tern_device_zero(struct tern_rt *rt, void *dev, uint64_t bytes)
     return status != TERN_OK ? status : synced;
 }
 
-/* ---- memory of the runtime --------------------------------------------------------------------------------------------- */
+/* ---- memory of the runtime --------------------------------------------------------------------------------------- */
 
 tern_status_t tern_device_alloc(struct tern_rt *rt, uint64_t bytes, void **dev)
 {
@@ -339,8 +339,9 @@ tern_status_t tern_device_host_alloc(struct tern_rt *rt, uint64_t bytes, void **
 
     if (status != TERN_OK)
         return status;
-    status = tern_cuda_check(tern_cuda.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                             "allocate %llu bytes of pinned host memory", (unsigned long long)bytes);
+    status =
+        tern_cuda_check(tern_cuda.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                        "allocate %llu bytes of pinned host memory", (unsigned long long)bytes);
     if (status == TERN_OK) {
         status = tern_cuda_check(tern_cuda.cuMemHostGetDevicePointer(&mapped, memory, 0),
                                  "map pinned host memory into the GPU");
