@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static struct {
-    bool joined, exit_registered;
+    bool joined, unreachable, exit_registered;
     pid_t pid;          /* a forked child must not use its parent's connection */
     pmix_proc_t proc;
     unsigned exchanges; /* how many this process has begun */
@@ -35,11 +35,11 @@ tern_status_t tern_pmix_join(void)
         return tern_error(TERN_ERR_BOOTSTRAP, "this process was forked by PE process %d, whose place among the PEs it cannot "
                                               "take; start it by the launcher, or use tern_init_attr with a unique id",
                           (int)pmix.pid);
-    if (!getenv("PMIX_NAMESPACE"))
+    if (pmix.unreachable || !getenv("PMIX_NAMESPACE"))
         return TERN_ERR_UNREACHABLE; /* no launcher: spares a singleton the threads and files of PMIx */
     pmix_status_t rc = PMIx_Init(&pmix.proc, NULL, 0);
-    if (rc == PMIX_ERR_UNREACH) { /* initialised as a job of one; that is ours to decide */
-        PMIx_Finalize(NULL, 0);
+    if (rc == PMIX_ERR_UNREACH) {
+        pmix.unreachable = true; /* half initialised (4.2): it bears neither PMIx_Finalize nor a second PMIx_Init */
         return TERN_ERR_UNREACHABLE;
     }
     if (rc != PMIX_SUCCESS)
