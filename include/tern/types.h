@@ -67,7 +67,6 @@ enum { TERN_CMP_EQ = 0, TERN_CMP_NE = 1, TERN_CMP_GT = 2, TERN_CMP_LE = 3, TERN_
 typedef void *tern_stream_t;
 
 struct tern_state_dev;
-struct tern_state_host;
 
 /**
  * The device context: what a kernel needs to communicate, passed to it by value. Fill it with tern_ctx(&ctx) on the host.
@@ -79,18 +78,16 @@ typedef struct tern_ctx {
     uint32_t flags;                    /* TERN_RELEASED, TERN_CTX_* */
     int32_t my_pe, n_pes;
     int32_t near_first, near_count;    /* load/store peers: PEs near_first .. near_first + near_count - 1 in slots 0, 1, … (slots == NULL) */
-    uint64_t user_offset;              /* offset of the user heap in a span */
     char *heap;                        /* own span: window + slot(my_pe) * stride */
     char *window;                      /* span of slot 0 */
     uint64_t stride;                   /* distance between spans */
     const uint8_t *slots;              /* irregular placements: slot of each PE, TERN_SLOT_NONE = proxy; else NULL */
     struct tern_state_dev *state;      /* changing state, device memory */
-    struct tern_state_host *state_host;/* abort word and reports, pinned host memory */
     void *rings;                       /* proxy rings; NULL where every PE is a load/store peer */
     uint32_t timeout_ms;               /* deadline of user waits; 0 = none */
     uint32_t stage_bytes;              /* tern_ctx_stage: bytes lent, 0 = none */
     void *stage;                       /* tern_ctx_stage: shared memory of the calling block */
-    uint64_t reserved[3];
+    uint64_t reserved[5];
 } tern_ctx_t;
 
 #define TERN_SLOT_NONE 0xffu

@@ -59,8 +59,12 @@ tern_status_t tern_state_publish(struct tern_rt *rt)
     struct tern_state_dev image = {.generation = rt->state_host->generation,
                                    .user_bytes = rt->user_backed,
                                    .internal_bytes = rt->internal_backed,
-                                   .library_timeout_ms = (uint64_t)rt->env.device_timeout_ms};
-    size_t from = offsetof(struct tern_state_dev, generation), to = offsetof(struct tern_state_dev, pad1);
+                                   .library_timeout_ms = (uint64_t)rt->env.device_timeout_ms,
+                                   .host = rt->state_host_dev,
+                                   .heap = rt->span,
+                                   .user_offset = rt->user_offset,
+                                   .n_pes = (uint32_t)rt->n_pes};
+    size_t from = offsetof(struct tern_state_dev, generation), to = offsetof(struct tern_state_dev, pad2);
     return tern_device_write(rt, (char *)rt->state_dev + from, (const char *)&image + from, to - from);
 }
 

@@ -79,13 +79,11 @@ tern_status_t tern_ctx_fill(tern_ctx_t *ctx, size_t size, uint32_t abi)
     ctx->n_pes = rt->n_pes;
     ctx->near_first = rt->near_first;
     ctx->near_count = rt->near_count;
-    ctx->user_offset = rt->user_offset;
     ctx->heap = rt->span;
     ctx->window = rt->window;
     ctx->stride = rt->stride;
     ctx->slots = rt->slots_dev;
     ctx->state = rt->state_dev;
-    ctx->state_host = rt->state_host_dev;
     return TERN_OK;
 }
 

@@ -49,6 +49,18 @@ TERN_CPU_API unsigned tern_cpu_activemask(void);
 TERN_CPU_API void tern_cpu_pause(void);
 TERN_CPU_API uint64_t tern_cpu_clock_ns(void);
 
+/* Weak builds: the way of a kernel's stores and loads through its block's buffer. */
+TERN_CPU_API void tern_cpu_weak_store(void *p, uint64_t value, unsigned bytes);
+TERN_CPU_API uint64_t tern_cpu_weak_load(const void *p, unsigned bytes);
+/* Before a direct access of `bytes` at p: stores to it that are still on their way arrive. */
+TERN_CPU_API void tern_cpu_weak_settle(const void *p, size_t bytes);
+TERN_CPU_API void tern_cpu_weak_release(int system_scope);
+
+/* TSAN builds: the tool does not know fences. These tell what one orders: relaxed loads before it, relaxed stores behind. */
+TERN_CPU_API void tern_cpu_tsan_fence(void);
+TERN_CPU_API void tern_cpu_tsan_store(const volatile void *p);
+TERN_CPU_API void tern_cpu_tsan_load(const volatile void *p);
+
 /* Shared memory. A site is a static __shared__ variable in the source. */
 typedef struct tern_cpu_site {
     unsigned id;

@@ -18,26 +18,6 @@
 #endif
 #endif
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#ifdef TERN_CPU_WEAK
-TERN_CPU_API void tern_cpu_weak_store(void *p, uint64_t value, unsigned bytes);
-TERN_CPU_API uint64_t tern_cpu_weak_load(const void *p, unsigned bytes);
-/* Before a direct access of `bytes` at p: stores to it that are still on their way arrive. */
-TERN_CPU_API void tern_cpu_weak_settle(const void *p, size_t bytes);
-TERN_CPU_API void tern_cpu_weak_release(int system_scope);
-#endif
-#ifdef TERN_CPU_TSAN
-/* The tool does not know fences. These tell it what a fence orders: relaxed loads before, relaxed stores behind. */
-TERN_CPU_API void tern_cpu_tsan_fence(void);
-TERN_CPU_API void tern_cpu_tsan_store(const volatile void *p);
-TERN_CPU_API void tern_cpu_tsan_load(const volatile void *p);
-#endif
-#ifdef __cplusplus
-}
-#endif
-
 #ifdef TERN_CPU_WEAK
 #define TERN_PRIM_WEAK_LD(p, bits)                                                                                     \
     if (tern_cpu_self)                                                                                                 \

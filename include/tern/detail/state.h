@@ -76,9 +76,14 @@ struct tern_state_dev {
     uint64_t user_bytes;    /* bytes of the user heap that are backed by memory now */
     uint64_t internal_bytes;/* the same of the internal segment */
     uint64_t library_timeout_ms; /* deadline of library waits (device barrier, sync) */
-    uint64_t pad1[10];
+    /* What slow paths need besides: from here, not from the context, whose fields would be loaded at every fast call. */
+    struct tern_state_host *host;   /* device address of the host half */
+    const char *heap;               /* own span */
+    uint64_t user_offset;
+    uint32_t n_pes, pad1;
+    uint64_t pad2[6];
     uint64_t sync_epoch;    /* epochs of sync_all/barrier_all that this PE has begun; on a line of its own */
-    uint64_t pad2[15];
+    uint64_t pad3[15];
 };
 
 /* Internal segment of the span, offset 0: the words that other PEs write. One 128-byte line per source PE. */

@@ -17,13 +17,13 @@ TERN_DEV bool tern_warp_first(void)
 }
 
 /* Status of the job: TERN_OK, or why it was aborted. */
-TERN_DEV_SLOW tern_status_t tern_abort_status(struct tern_state_dev *state, const struct tern_state_host *host)
+TERN_DEV_SLOW tern_status_t tern_abort_status(struct tern_state_dev *state)
 {
     uint64_t now = tern_prim_clock_ns();
     uint64_t stamp = tern_order_abort_look(&state->abort_ns), word = tern_order_abort_look(&state->abort);
     if (now - stamp > TERN_ABORT_STALE_NS && (int64_t)(now - stamp) > 0 && tern_warp_first() &&
         tern_order_abort_claim(&state->abort_ns, stamp, now) == stamp) {
-        word = tern_prim_ld_relaxed_u64(&host->abort);
+        word = tern_prim_ld_relaxed_u64(&state->host->abort);
         if (word)
             tern_order_abort_store(&state->abort, word);
     }
@@ -63,7 +63,7 @@ TERN_DEV tern_status_t tern_wait_turn(tern_ctx_t ctx, tern_wait_t *w)
         return TERN_OK;
     if (ctx.timeout_ms && tern_wait_ns(w) > ctx.timeout_ms * 1000000ull)
         return TERN_ERR_TIMEOUT;
-    return tern_abort_status(ctx.state, ctx.state_host);
+    return tern_abort_status(ctx.state);
 }
 
 /* One turn of a wait of the library: past its deadline it is reported once, and ends by the abort that follows. */
@@ -73,8 +73,8 @@ TERN_DEV tern_status_t tern_wait_turn_library(tern_ctx_t ctx, tern_wait_t *w, ui
     if (!tern_wait_due(w))
         return TERN_OK;
     if (tern_wait_ns(w) > tern_prim_ld_relaxed_u64(&ctx.state->library_timeout_ms) * 1000000ull)
-        tern_report_file(ctx.state_host, TERN_REPORT_TIMEOUT, call, TERN_WHY_TIMEOUT, 0, 0, pe, value);
-    return tern_abort_status(ctx.state, ctx.state_host);
+        tern_report_file(ctx.state, TERN_REPORT_TIMEOUT, call, TERN_WHY_TIMEOUT, 0, 0, pe, value);
+    return tern_abort_status(ctx.state);
 }
 
 /* ---- comparisons ------------------------------------------------------------------------------------------------------- */
@@ -253,7 +253,7 @@ TERN_DEV tern_status_t tern_signal_wait_until_block(tern_ctx_t ctx, uint64_t *si
 
 TERN_DEV tern_status_t tern_ctx_status(tern_ctx_t ctx)
 {
-    return tern_abort_status(ctx.state, ctx.state_host);
+    return tern_abort_status(ctx.state);
 }
 
 #define TERN_WAIT_BODIES(name, T)                                                                                      \
