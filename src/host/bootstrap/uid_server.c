@@ -26,17 +26,22 @@ struct client {
 };
 
 struct server {
+    struct server *next;    /* of all in this process */
     int listener;
     unsigned char token[16];
     uint64_t timeout_ns, deadline_ns; /* deadline 0: nobody has come yet */
     int n_pes, known, blobs_in;       /* n_pes 0: not known yet */
     uint32_t blob_bytes;
     struct client *clients;
+    struct pollfd *polls;
     int n_clients, space;
     struct tern_place *places;
     char *blobs;
     bool failed;
 };
+
+static pthread_mutex_t servers_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct server *servers; /* a process that exits still points to what their threads use */
 
 static void client_drop(struct server *s, int i)
 {
@@ -255,12 +260,13 @@ static void accept_all(struct server *s)
 static bool serve(struct server *s)
 {
     uint64_t now = tern_now_ns();
-    struct pollfd *polls = calloc((size_t)s->n_clients + 1, sizeof *polls);
     int n = s->n_clients;
+    struct pollfd *polls = realloc(s->polls, ((size_t)n + 1) * sizeof *polls);
     bool over;
 
     if (!polls)
         return false;
+    s->polls = polls;
     for (int i = 0; i < n; i++) {
         struct client *client = &s->clients[i];
         polls[i] = (struct pollfd){client->fd, (short)(POLLIN | (client->out_sent < client->out_bytes ? POLLOUT : 0)), 0};
@@ -280,7 +286,6 @@ static bool serve(struct server *s)
     }
     if (polls[n].revents & POLLIN)
         accept_all(s);
-    free(polls);
 
     now = tern_now_ns();
     if (s->deadline_ns && now >= s->deadline_ns) {
@@ -296,10 +301,19 @@ static bool serve(struct server *s)
 
 static void server_free(struct server *s)
 {
+    pthread_mutex_lock(&servers_lock);
+    for (struct server **p = &servers; *p; p = &(*p)->next) {
+        if (*p == s) {
+            *p = s->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&servers_lock);
     while (s->n_clients)
         client_drop(s, 0);
     tern_fork_close(s->listener);
     free(s->clients);
+    free(s->polls);
     free(s->places);
     free(s->blobs);
     free(s);
@@ -320,6 +334,11 @@ static tern_status_t server_start(struct server *s)
     pthread_t thread;
     pthread_attr_t attr;
     sigset_t all, old;
+
+    pthread_mutex_lock(&servers_lock);
+    s->next = servers;
+    servers = s;
+    pthread_mutex_unlock(&servers_lock);
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
