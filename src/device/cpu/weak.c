@@ -6,8 +6,10 @@
  *
  * An entry is visible to its own thread, and to threads that a barrier orders behind it: loads of these take it from the
  * buffer. A release, or a fence, of a thread first lets arrive all entries that are visible to it, as cumulativity asks;
- * at GPU scope only those to memory of the own PE.
+ * at GPU scope only those to memory of the own PE: the others become visible to the PE (`wide`), and arrive with the next
+ * system-scope release of any of its blocks, which may have synchronised with this one.
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +36,13 @@ struct weak_buffer {
 
 static uint64_t weak_seed;
 
+/* Released at GPU scope, still on their way to other PEs; oldest first. */
+static struct {
+    pthread_mutex_t lock;
+    _Atomic unsigned count;
+    struct entry entries[ENTRIES];
+} wide = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 __attribute__((constructor)) static void weak_open(void)
 {
     const char *text = getenv("TERN_CPU_WEAK");
@@ -54,7 +63,7 @@ static bool overlap(const struct entry *e, const char *address, size_t bytes)
     return e->address < address + bytes && address < e->address + e->bytes;
 }
 
-static void arrive(const struct entry *e)
+static void arrive_now(const struct entry *e)
 {
     switch (e->bytes) {
     case 8:
@@ -69,6 +78,39 @@ static void arrive(const struct entry *e)
     default:
         __atomic_store_n((uint8_t *)e->address, (uint8_t)e->value, __ATOMIC_RELAXED);
     }
+}
+
+/* Entries of `wide` that overlap the range arrive, and older ones to the same addresses: all, for simplicity. */
+static void wide_settle(const char *address, size_t bytes)
+{
+    bool hit = false;
+    if (!wide.count)
+        return;
+    pthread_mutex_lock(&wide.lock);
+    for (unsigned i = 0; i < wide.count; i++)
+        hit = hit || overlap(&wide.entries[i], address, bytes);
+    for (unsigned i = 0; hit && i < wide.count; i++)
+        arrive_now(&wide.entries[i]);
+    if (hit)
+        wide.count = 0;
+    pthread_mutex_unlock(&wide.lock);
+}
+
+static void wide_arrive(void)
+{
+    if (!wide.count)
+        return;
+    pthread_mutex_lock(&wide.lock);
+    for (unsigned i = 0; i < wide.count; i++)
+        arrive_now(&wide.entries[i]);
+    wide.count = 0;
+    pthread_mutex_unlock(&wide.lock);
+}
+
+static void arrive(const struct entry *e)
+{
+    wide_settle(e->address, e->bytes);
+    arrive_now(e);
 }
 
 /* Let all entries arrive that `chosen` names, and older ones to the same addresses before them. */
@@ -107,6 +149,8 @@ static void drain_one(struct weak_buffer *w)
 
 static void turn(struct weak_buffer *w)
 {
+    if (wide.count && (next_random(w) & 255u) < w->rate / 8)
+        wide_arrive();
     while (w->count && (next_random(w) & 255u) < w->rate)
         drain_one(w);
 }
@@ -167,6 +211,7 @@ void tern_cpu_weak_settle(const void *p, size_t bytes)
     if (!w)
         return;
     turn(w);
+    wide_settle(p, bytes);
     drain(w, in_range, &(struct range){p, bytes});
 }
 
@@ -199,6 +244,7 @@ uint64_t tern_cpu_weak_load(const void *p, unsigned bytes)
         drain(w, in_range, &(struct range){p, bytes});
         break;
     }
+    wide_settle(p, bytes);
     return load_now(p, bytes);
 }
 
@@ -221,11 +267,37 @@ static bool released_gpu(const struct entry *e, const void *arg)
     return visible(e, arg) && own_memory(e->address);
 }
 
+static bool released_wide(const struct entry *e, const void *arg)
+{
+    return visible(e, arg) && !own_memory(e->address);
+}
+
+/* Entries for other PEs that the thread releases at GPU scope go from the block's buffer to `wide`, in their order. */
+static void release_wide(struct weak_buffer *w)
+{
+    unsigned kept = 0;
+    pthread_mutex_lock(&wide.lock);
+    for (unsigned i = 0; i < w->count; i++) {
+        if (released_wide(&w->entries[i], tern_cpu_self) && wide.count < ENTRIES)
+            wide.entries[wide.count++] = w->entries[i];
+        else
+            w->entries[kept++] = w->entries[i];
+    }
+    w->count = kept;
+    pthread_mutex_unlock(&wide.lock);
+    drain(w, released_wide, tern_cpu_self); /* what found no room */
+}
+
 void tern_cpu_weak_release(int system_scope)
 {
     struct weak_buffer *w = buffer();
-    if (w)
-        drain(w, system_scope ? released_sys : released_gpu, tern_cpu_self);
+    if (!w)
+        return;
+    if (system_scope)
+        wide_arrive();
+    drain(w, system_scope ? released_sys : released_gpu, tern_cpu_self);
+    if (!system_scope)
+        release_wide(w);
 }
 
 /* ---- blocks -------------------------------------------------------------------------------------------------------------- */
@@ -253,6 +325,8 @@ void tern_cpu_weak_begin(struct block *b)
 
 void tern_cpu_weak_end(struct block *b)
 {
+    if (b->weak)
+        wide_arrive();
     while (b->weak && b->weak->count)
         drain_one(b->weak);
 }
