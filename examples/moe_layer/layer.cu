@@ -6,7 +6,8 @@
 
 #include "moe.h"
 
-#define TILE 8 /* tokens that an expert works on at once: each weight is loaded once for all of them */
+#define TILE 8   /* tokens that an expert works on at once: each weight is loaded once for all of them */
+#define CHUNK 64 /* products that are summed before they are added to the whole: long sums in fp32 stay accurate */
 
 /* ---- weights: only the owner of an expert has them ---------------------------------------------------------------------- */
 
@@ -22,6 +23,27 @@ static __global__ void moe_weights_kernel(struct moe_layer m, struct moe_buffers
     }
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (size_t)m.experts * (size_t)m.hidden; i += step)
         b.gate[i] = moe_gate_weight(&m, (int)(i / (size_t)m.hidden), (int)(i % (size_t)m.hidden));
+}
+
+/* ---- the one product that all of it is made of ------------------------------------------------------------------------- */
+
+/* sum[r] += values[i][r] * weights[at + i * stride], i < n, for the first `rows` of the tile's columns. */
+static __device__ void moe_dot(const void *weights, size_t at, size_t stride, int dtype, const float *values, int n, int rows,
+                               int tile, float *sum)
+{
+    for (int first = 0; first < n; first += CHUNK) {
+        float part[TILE] = {0};
+        int end = first + CHUNK < n ? first + CHUNK : n;
+        for (int i = first; i < end; i++) {
+            float w = moe_load(weights, at + (size_t)i * stride, dtype);
+            for (int r = 0; r < TILE; r++) {
+                if (r < rows)
+                    part[r] += values[i * tile + r] * w;
+            }
+        }
+        for (int r = 0; r < TILE; r++)
+            sum[r] += part[r];
+    }
 }
 
 /* ---- embedding and gate -------------------------------------------------------------------------------------------------- */
@@ -63,10 +85,9 @@ static __global__ void moe_gate_kernel(struct moe_layer m, struct moe_buffers b)
         }
         __syncthreads();
         for (int e = (int)threadIdx.x; e < m.experts; e += (int)blockDim.x) {
-            float sum = 0;
-            for (int j = 0; j < m.hidden; j++)
-                sum += x[j] * b.gate[(size_t)e * (size_t)m.hidden + (size_t)j];
-            logits[e] = sum;
+            float logit[TILE] = {0};
+            moe_dot(b.gate, (size_t)e * (size_t)m.hidden, 1, MOE_FP32, x, m.hidden, 1, 1, logit);
+            logits[e] = logit[0];
         }
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -90,23 +111,16 @@ static __device__ void moe_gather_tile(const struct moe_layer *m, const struct m
     }
 }
 
+/* h[f][r] = silu(gate) * up: each thread has its columns f of both matrices. */
 static __device__ void moe_tile_up(const struct moe_layer *m, const char *weights, int rows, int tile, const float *x,
                                    float *h)
 {
-    size_t matrix = (size_t)m->hidden * (size_t)m->width;
+    size_t width = (size_t)m->width, matrix = (size_t)m->hidden * width;
 
     for (int f = (int)threadIdx.x; f < m->width; f += (int)blockDim.x) {
         float gate[TILE] = {0}, up[TILE] = {0};
-        for (int j = 0; j < m->hidden; j++) {
-            size_t at = (size_t)j * (size_t)m->width + (size_t)f;
-            float wg = moe_load(weights, at, m->dtype), wu = moe_load(weights, matrix + at, m->dtype);
-            for (int r = 0; r < TILE; r++) {
-                if (r < rows) {
-                    gate[r] += x[j * tile + r] * wg;
-                    up[r] += x[j * tile + r] * wu;
-                }
-            }
-        }
+        moe_dot(weights, (size_t)f, width, m->dtype, x, m->hidden, rows, tile, gate);
+        moe_dot(weights, matrix + (size_t)f, width, m->dtype, x, m->hidden, rows, tile, up);
         for (int r = 0; r < TILE; r++) {
             if (r < rows)
                 h[f * tile + r] = gate[r] / (1.0f + expf(-gate[r])) * up[r];
@@ -117,17 +131,11 @@ static __device__ void moe_tile_up(const struct moe_layer *m, const char *weight
 static __device__ void moe_tile_down(const struct moe_layer *m, const struct moe_buffers *b, const char *weights,
                                      const int32_t *pairs, int rows, int tile, const float *h)
 {
-    size_t down = 2 * (size_t)m->hidden * (size_t)m->width;
+    size_t hidden = (size_t)m->hidden, down = 2 * hidden * (size_t)m->width;
 
     for (int j = (int)threadIdx.x; j < m->hidden; j += (int)blockDim.x) {
         float y[TILE] = {0};
-        for (int f = 0; f < m->width; f++) {
-            float w = moe_load(weights, down + (size_t)f * (size_t)m->hidden + (size_t)j, m->dtype);
-            for (int r = 0; r < TILE; r++) {
-                if (r < rows)
-                    y[r] += h[f * tile + r] * w;
-            }
-        }
+        moe_dot(weights, down + (size_t)j, hidden, m->dtype, h, m->width, rows, tile, y);
         for (int r = 0; r < TILE; r++) {
             if (r < rows)
                 moe_store(b->results + (size_t)pairs[r] * m->value_bytes, (size_t)j, y[r], m->dtype);
