@@ -28,13 +28,21 @@ static inline tern_info_t heap_test_info(void)
     return info;
 }
 
+/* Write own heap memory, done on return: a cudaMemcpy from pageable memory may still be on its way when it returns. */
+static inline void heap_test_write(void *dst, const void *src, size_t bytes)
+{
+    REQUIRE(cudaMemcpy(dst, src, bytes, cudaMemcpyHostToDevice) == cudaSuccess &&
+                cudaStreamSynchronize(NULL) == cudaSuccess,
+            "copy of %zu bytes to the heap", bytes);
+}
+
 /* The word `mine` of every PE, through the heap. */
 static inline void heap_test_gather(uint64_t mine, uint64_t *all)
 {
     uint64_t *word = (uint64_t *)tern_malloc(sizeof(*word));
 
     REQUIRE(word, "%s", tern_last_error());
-    REQUIRE(cudaMemcpy(word, &mine, sizeof(mine), cudaMemcpyHostToDevice) == cudaSuccess, "copy to the heap");
+    heap_test_write(word, &mine, sizeof(mine));
     REQUIRE(tern_barrier_all() == TERN_OK, "%s", tern_last_error());
     for (int pe = 0; pe < tern_n_pes(); pe++) {
         void *at = tern_ptr(word, pe);

@@ -81,7 +81,7 @@ static void allocate(struct allocation *a, uint64_t *seed)
     if (kind == 1)
         check_zero(a);
     fill(buffer, a, tern_my_pe());
-    REQUIRE(cudaMemcpy(a->ptr, buffer, a->bytes, cudaMemcpyHostToDevice) == cudaSuccess, "copy to the heap");
+    heap_test_write(a->ptr, buffer, a->bytes);
 }
 
 static void print_rest(void)
