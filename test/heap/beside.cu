@@ -1,6 +1,6 @@
 /*
  * beside.cu - allocation, growth and zeroing while kernels that fill the device wait for a signal: no call of the heap may
- * wait for a kernel, or PEs that wait for each other would stop here.
+ * wait for a kernel, or PEs that wait for each other would stop here. The same while a stream is being captured.
  */
 #include "heap_test.h"
 
@@ -17,6 +17,19 @@ static void copy(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind, 
 {
     REQUIRE(cudaMemcpyAsync(dst, src, bytes, kind, stream) == cudaSuccess && cudaStreamSynchronize(stream) == cudaSuccess,
             "copy of %zu bytes", bytes);
+}
+
+/* The program may be capturing: nothing of the heap's may enter the capture, nor end it. */
+static void capture(cudaStream_t stream)
+{
+    cudaGraph_t graph;
+    void *p;
+
+    REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess, "begin of a capture");
+    p = tern_calloc(5, 8 * MIB);
+    CHECK(p && tern_free(p) == TERN_OK, "beside a capture: %s", tern_last_error());
+    REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess, "the capture was broken");
+    REQUIRE(cudaGraphDestroy(graph) == cudaSuccess, "graph");
 }
 
 int main(void)
@@ -63,6 +76,7 @@ int main(void)
     REQUIRE(cudaStreamSynchronize(kernels) == cudaSuccess, "the kernel failed");
     copy(host, words + 1, sizeof(*words), cudaMemcpyDeviceToHost, copies);
     CHECK(host[0] == 0, "%llu blocks did not see the signal", (unsigned long long)host[0]);
+    capture(copies);
 
     cudaStreamDestroy(kernels);
     cudaStreamDestroy(copies);
