@@ -47,7 +47,7 @@ static tern_status_t listen_unix(struct tern_control *c)
 
     if (tern_random_bytes(name, sizeof name) != TERN_OK)
         return TERN_ERR_SYSTEM;
-    used = (size_t)snprintf(blob->socket, sizeof blob->socket, "tern-%d-", blob->pe);
+    used = (size_t)snprintf(blob->socket, sizeof blob->socket, "tern-%d-", (int)blob->pid);
     for (size_t i = 0; i < sizeof name; i++)
         used += (size_t)snprintf(blob->socket + used, sizeof blob->socket - used, "%02x", name[i]);
     tern_fork_begin();

@@ -5,9 +5,11 @@
 #ifndef TEST_HOST_FORKED_H
 #define TEST_HOST_FORKED_H
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,7 +21,7 @@
 struct forked_result {
     tern_status_t status;
     char error[1024], reason[600];
-    double seconds;             /* of tern_init_attr */
+    int fds;                    /* open descriptors before tern_init_attr */
 };
 
 struct forked {
@@ -34,11 +36,16 @@ struct forked {
     int claim_pe[FORKED_MAX], claim_n[FORKED_MAX]; /* what a PE says it is, where not 0: number + 1, PEs */
 };
 
-static double forked_now(void)
+/* Open descriptors of this process. */
+static inline int forked_fds(void)
 {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+    int count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir && readdir(dir))
+        count++;
+    if (dir)
+        closedir(dir);
+    return count;
 }
 
 static inline void *forked_shared(size_t bytes)
@@ -59,6 +66,7 @@ static inline void forked_note(struct forked *job, int pe, tern_status_t status)
 static inline void forked_child(struct forked *job, int pe)
 {
     tern_init_attr_t attr = {.size = sizeof attr, .id = &job->id, .pe = pe, .n_pes = job->n, .gpu = -1};
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (job->claim_pe[pe])
         attr.pe = job->claim_pe[pe] - 1;
     if (job->claim_n[pe])
@@ -66,9 +74,8 @@ static inline void forked_child(struct forked *job, int pe)
     if (job->set[pe][0])
         setenv(job->set[pe][0], job->set[pe][1], 1);
     test_failures = 0;
-    double began = forked_now();
+    job->result[pe].fds = forked_fds();
     tern_status_t status = tern_init_attr(&attr);
-    job->result[pe].seconds = forked_now() - began;
     forked_note(job, pe, status);
     int code = job->body ? job->body(job, pe) : 0;
     fflush(stdout);

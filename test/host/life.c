@@ -81,7 +81,7 @@ static void contexts(void)
     tern_ctx_t ctx;
     CHECK(tern_ctx(&ctx) == TERN_OK, "%s", tern_last_error());
     CHECK(ctx.my_pe == tern_my_pe() && ctx.n_pes == tern_n_pes() && ctx.generation, "numbers");
-    CHECK(ctx.heap && ctx.window && ctx.stride && ctx.state, "bases");
+    CHECK(ctx.heap && ctx.stride && ctx.state, "bases");
     check_error(tern_ctx_fill(&ctx, sizeof ctx - 8, TERN_ABI_VERSION), TERN_ERR_VERSION, "headers", "another size");
     check_error(tern_ctx_fill(&ctx, sizeof ctx, TERN_ABI_VERSION + 1), TERN_ERR_VERSION, "headers", "another ABI");
     check_error(tern_ctx_fill(NULL, sizeof ctx, TERN_ABI_VERSION), TERN_ERR_INVALID, "NULL", "no context");
