@@ -63,7 +63,7 @@ void cpu_fail_locked(const char *sentence)
 static void report(const char *sentence)
 {
     if (tern_rt_current)
-        tern_control_abort(tern_rt_current, TERN_ERR_DEVICE, tern_rt_current->pe, "%s", sentence);
+        tern_control_abort(tern_rt_current, TERN_ERR_ABORTED, tern_rt_current->pe, "%s", sentence);
     else
         tern_log(TERN_LOG_ERROR, "%s", sentence);
 }
