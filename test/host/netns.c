@@ -1,0 +1,126 @@
+/*
+ * netns.c - PEs in two network namespaces of one host, made by the test (root, or a user namespace): the unique id is reached over
+ * its addresses, the control planes speak TCP, and tern_init says on every PE that there is no path and why.
+ */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "host/forked.h"
+
+#define PES 4 /* two in each namespace */
+
+struct shared {
+    _Atomic int apart, wired, made; /* namespaces that exist; the link is up; the id is there */
+    tern_unique_id_t id;
+};
+
+static struct shared *shared;
+static struct forked job;
+
+static void write_file(const char *name, const char *text)
+{
+    int fd = open(name, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t n = write(fd, text, strlen(text));
+        (void)n;
+        close(fd);
+    }
+}
+
+/* As root, or as root of a user namespace of our own. */
+static bool may_make_namespaces(void)
+{
+    char map[64];
+    unsigned uid = (unsigned)geteuid(), gid = (unsigned)getegid();
+    if (uid == 0)
+        return true;
+    if (unshare(CLONE_NEWUSER))
+        return false;
+    write_file("/proc/self/setgroups", "deny");
+    snprintf(map, sizeof map, "0 %u 1", uid);
+    write_file("/proc/self/uid_map", map);
+    snprintf(map, sizeof map, "0 %u 1", gid);
+    write_file("/proc/self/gid_map", map);
+    return true;
+}
+
+static void await(_Atomic int *word, int value)
+{
+    for (int ms = 0; ms < 20000 && atomic_load(word) < value; ms++)
+        usleep(1000);
+}
+
+/* The first PE of a namespace makes it; the second is its child. */
+static void namespace_main(int first)
+{
+    if (unshare(CLONE_NEWNET))
+        exit(TEST_SKIP);
+    atomic_fetch_add(&shared->apart, 1);
+    await(&shared->wired, 1);
+    if (first == 0) {
+        if (tern_get_unique_id(&shared->id) != TERN_OK)
+            exit(1);
+        atomic_store(&shared->made, 1);
+    }
+    await(&shared->made, 1);
+    job.id = shared->id;
+    pid_t second = fork();
+    if (second == 0)
+        forked_child(&job, first + 1);
+    tern_init_attr_t attr = {.size = sizeof attr, .id = &job.id, .pe = first, .n_pes = PES, .gpu = -1};
+    forked_note(&job, first, tern_init_attr(&attr));
+    int status = -1;
+    waitpid(second, &status, 0);
+    exit(status ? 1 : 0);
+}
+
+static bool run(const char *format, int a, int b)
+{
+    char command[512];
+    snprintf(command, sizeof command, format, a, b);
+    return system(command) == 0;
+}
+
+static bool wire(int a, int b)
+{
+    return run("nsenter -t %d -n ip link add tern0 type veth peer name tern1 netns %d", a, b) &&
+           run("nsenter -t %d -n sh -c 'ip addr add 10.98.%d.1/24 dev tern0 && ip link set tern0 up && ip link set lo up'", a, 7) &&
+           run("nsenter -t %d -n sh -c 'ip addr add 10.98.%d.2/24 dev tern1 && ip link set tern1 up && ip link set lo up'", b, 7);
+}
+
+int main(void)
+{
+    alarm(60);
+    if (system("command -v ip >/dev/null && command -v nsenter >/dev/null") || !may_make_namespaces()) {
+        printf("netns: skipped: needs ip, nsenter, and the right to make network namespaces\n");
+        return TEST_SKIP;
+    }
+    shared = forked_shared(sizeof *shared);
+    forked_new(&job, PES);
+    for (int first = 0; first < PES; first += 2) {
+        job.pids[first] = fork();
+        REQUIRE(job.pids[first] >= 0, "fork");
+        if (job.pids[first] == 0)
+            namespace_main(first);
+    }
+    await(&shared->apart, 2);
+    bool wired = atomic_load(&shared->apart) == 2 && wire(job.pids[0], job.pids[2]);
+    if (!wired) {
+        for (int first = 0; first < PES; first += 2)
+            kill(job.pids[first], SIGKILL);
+        forked_wait(&job);
+        printf("netns: skipped: cannot make two network namespaces with a link between them\n");
+        return TEST_SKIP;
+    }
+    atomic_store(&shared->wired, 1);
+    forked_wait(&job);
+    for (int pe = 0; pe < PES; pe++) {
+        const struct forked_result *result = &job.result[pe];
+        CHECK(result->status == TERN_ERR_UNREACHABLE, "PE %d got %s: %s", pe, tern_status_name(result->status), result->error);
+        CHECK(strstr(result->error, "PE 0 has no path to PE 2: in another network namespace of this host"), "PE %d: '%s'", pe,
+              result->error);
+    }
+    return test_end("netns");
+}
