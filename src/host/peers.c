@@ -112,8 +112,9 @@ static void find_unreachable(struct tern_rt *rt, struct tern_peer_view *view)
         if (rt->peers[p].near)
             continue;
         view->unreachable = p;
-        if (!rt->peers[p].same_node && (blob = tern_control_blob(rt, p)))
-            tern_blob_same_node(&rt->blob, blob, &rt->peers[p].why);
+        if (!rt->peers[p].same_node && (blob = tern_control_blob(rt, p)) &&
+            tern_blob_same_node(&rt->blob, blob, &rt->peers[p].why))
+            rt->peers[p].why = "on another node, by the launcher's count";
         snprintf(view->why, sizeof(view->why), "%s", rt->peers[p].why);
     }
 }
