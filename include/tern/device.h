@@ -10,8 +10,8 @@
  *   }
  *
  * Scopes. A plain call is made by one thread. _warp and _block calls are made by all threads of the warp or block, with
- * equal arguments; they begin and end with a barrier of that scope (waits: end), so any thread may have written the source,
- * and every thread may go on with the result.
+ * equal arguments; they begin and end with a barrier of that scope (waits: end; fence: begin), so any thread may have
+ * written the source, and every thread may go on with the result.
  *
  * Addresses. `dst` of a put and `src` of a get are symmetric: an address of this PE's heap (tern_malloc), which names the
  * same place at PE `pe`. The local side is any memory that the thread can access. Sizes are bytes, counts are elements.
@@ -228,7 +228,7 @@ TERN_INT_TYPES(TERN_DECLARE_ATOMIC_INT)
 /**
  * Order what happened before the call, in any thread or block of this PE that the caller has synchronised with, against what
  * the calling thread issues afterwards: no PE sees the later ones without the earlier. Whoever signals on behalf of others
- * fences itself. _block: the whole block calls; covers all its threads' operations, for all its threads.
+ * fences itself. _block: the whole block calls; a block barrier, then it covers all its threads' operations, for each of them.
  */
 TERN_DEV void tern_fence(tern_ctx_t ctx);
 TERN_DEV void tern_fence_block(tern_ctx_t ctx);

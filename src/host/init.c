@@ -63,6 +63,9 @@ tern_status_t tern_state_publish(struct tern_rt *rt)
                                    .host = rt->state_host_dev,
                                    .heap = rt->span,
                                    .user_offset = rt->user_offset,
+                                   .window = rt->window,
+                                   .slots = rt->slots_dev,
+                                   .stride = rt->stride,
                                    .n_pes = (uint32_t)rt->n_pes};
     size_t from = offsetof(struct tern_state_dev, generation), to = offsetof(struct tern_state_dev, pad2);
     return tern_device_write(rt, (char *)rt->state_dev + from, (const char *)&image + from, to - from);

@@ -17,29 +17,45 @@ TERN_DEV_HOST int tern_n_pes(tern_ctx_t ctx)
 }
 
 /* Out of line: as a predicated load it would sit in the memory pipe of every call, 100 ns behind an acquire (H200). */
-TERN_DEV_SLOW uint32_t tern_slot_find(const uint8_t *slots, int pe)
+TERN_DEV_SLOW char *tern_slot_addr(const struct tern_state_dev *state, const void *addr, int pe)
 {
-    return slots[pe];
+    return state->window + state->slots[pe] * (uint64_t)state->stride + ((const char *)addr - state->heap);
 }
 
-/* Span of a load/store peer, as this PE maps it. */
-TERN_DEV char *tern_peer_span(tern_ctx_t ctx, int pe)
-{
-    uint64_t slot = __builtin_expect(ctx.slots != NULL, 0) ? tern_slot_find(ctx.slots, pe) : (uint32_t)(pe - ctx.near_first);
-    return ctx.window + slot * ctx.stride;
-}
-
-/* Where a load/store peer has what is `addr` here. */
+/* Where a load/store peer has what is `addr` here: the spans of one PE and the next are a stride apart, the own included. */
 TERN_DEV char *tern_peer_addr(tern_ctx_t ctx, const void *addr, int pe)
 {
-    return tern_peer_span(ctx, pe) + ((const char *)addr - ctx.heap);
+    if (__builtin_expect(ctx.flags & TERN_CTX_SLOTS, 0))
+        return tern_slot_addr(ctx.state, addr, pe);
+    return (char *)addr + (int64_t)(pe - ctx.my_pe) * (int64_t)ctx.stride;
+}
+
+TERN_DEV_SLOW char *tern_access_slow(const struct tern_state_dev *state, uint32_t flags, uint32_t generation,
+                                     uint32_t call, const void *addr, uint32_t bytes, int pe, int distance)
+{
+    if ((flags & TERN_CTX_CHECK) && !tern_check_slow(state, generation, call, bytes, addr, bytes, pe))
+        return NULL;
+    if (flags & TERN_CTX_SLOTS)
+        return tern_slot_addr(state, addr, pe);
+    return (char *)addr + distance * (int64_t)state->stride;
+}
+
+/* Check, then the address at a peer, of one aligned word: one test on the fast path. NULL: reported, do nothing. */
+TERN_DEV char *tern_access(tern_ctx_t ctx, uint32_t call, const void *addr, uint32_t bytes, int pe)
+{
+    if (__builtin_expect(ctx.flags & (TERN_CTX_CHECK | TERN_CTX_SLOTS), 0))
+        return tern_access_slow(ctx.state, ctx.flags, ctx.generation, call, addr, bytes, pe, pe - ctx.my_pe);
+    char *p = (char *)addr + (int64_t)(pe - ctx.my_pe) * (int64_t)ctx.stride;
+    TERN_ASSUME(p != NULL);
+    return p;
 }
 
 TERN_DEV void *tern_ptr(tern_ctx_t ctx, const void *addr, int pe)
 {
     if ((unsigned)pe >= (unsigned)ctx.n_pes || (uint64_t)((const char *)addr - ctx.heap) >= ctx.stride)
         return NULL;
-    if (ctx.slots ? ctx.slots[pe] == TERN_SLOT_NONE : (unsigned)(pe - ctx.near_first) >= (unsigned)ctx.near_count)
+    if (ctx.flags & TERN_CTX_SLOTS ? ctx.state->slots[pe] == TERN_SLOT_NONE
+                                   : (unsigned)(pe - ctx.near_first) >= (unsigned)ctx.near_count)
         return NULL;
     return tern_peer_addr(ctx, addr, pe);
 }

@@ -209,7 +209,7 @@ static inline long long clock64(void)
 {
     tern_cpu_turn();
     if (tern_cpu_self)
-        tern_cpu_stored = tern_cpu_self;    /* who looks at the clock waits for time, not only for others */
+        tern_cpu_note_store(tern_cpu_self);    /* who looks at the clock waits for time, not only for others */
     return (long long)tern_cpu_clock_ns();
 }
 static inline void __nanosleep(unsigned ns)

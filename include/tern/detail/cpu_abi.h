@@ -22,13 +22,13 @@ typedef struct tern_cpu_dim {
 /* A running block, as far as kernels look into it. */
 typedef struct tern_cpu_block {
     tern_cpu_dim_t block_idx, block_dim, grid_dim;
-    unsigned turns;                     /* operations since a turn was given to others; see tern_cpu_turn() */
 } tern_cpu_block_t;
 
 /* A thread of a running block. */
 typedef struct tern_cpu_thread {
     tern_cpu_dim_t thread_idx;
     unsigned linear, lane;
+    unsigned turns;                     /* operations since a turn was given to others; see tern_cpu_turn() */
     tern_cpu_block_t *block;
 } tern_cpu_thread_t;
 
@@ -39,6 +39,10 @@ typedef struct tern_cpu_thread {
 extern TERN_CPU_API __thread tern_cpu_thread_t *tern_cpu_self __attribute__((tls_model("initial-exec")));
 /* Where this OS thread last stored by a primitive that others may wait for: what tells a wait from progress. */
 extern TERN_CPU_API __thread const volatile void *tern_cpu_stored __attribute__((tls_model("initial-exec")));
+static inline void tern_cpu_note_store(const volatile void *p)
+{
+    __atomic_store_n(&tern_cpu_stored, p, __ATOMIC_RELAXED);    /* atomic for TSAN: the threads of a block share it */
+}
 
 enum { TERN_CPU_BARRIER, TERN_CPU_BARRIER_OR, TERN_CPU_BARRIER_AND, TERN_CPU_BARRIER_COUNT };
 TERN_CPU_API int tern_cpu_barrier(int kind, int predicate);
@@ -87,8 +91,8 @@ TERN_CPU_API void tern_cpu_kernel_unregister(tern_cpu_kernel_t *kernel);
 /* Spin loops over atomics or clocks that never pause would starve their block: every so often an operation is a turn. */
 static inline void tern_cpu_turn(void)
 {
-    if (tern_cpu_self && ++tern_cpu_self->block->turns >= 64) {
-        tern_cpu_self->block->turns = 0;
+    if (tern_cpu_self && ++tern_cpu_self->turns >= 64) {
+        tern_cpu_self->turns = 0;
         tern_cpu_pause();
     }
 }

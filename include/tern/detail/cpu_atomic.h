@@ -42,7 +42,7 @@ template <class T, class F> static inline T tern_cpu_update(T *p, F f)
         word seen = tern_cpu_rmw_cas(w, old, bits);
         if (seen == old) {
             if (bits != old)
-                tern_cpu_stored = p;
+                tern_cpu_note_store(p);
             return value;
         }
         old = seen;
@@ -83,7 +83,7 @@ TERN_CPU_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
         tern_cpu_turn();                                                                                               \
         word seen = tern_cpu_rmw_cas((word *)p, (word)compare, (word)value);                                           \
         if (seen == (word)compare)                                                                                     \
-            tern_cpu_stored = p;                                                                                       \
+            tern_cpu_note_store(p);                                                                                       \
         return (T)seen;                                                                                                \
     }
 TERN_CPU_CAS(int)

@@ -27,8 +27,9 @@
     X(wait_acquire32, ld_acquire_u32, "the same for 32-bit words")                                                      \
     X(wait_join, scope_status, "a wait of a scope: its leader's acquire reaches all threads, and all get one status")   \
     X(fence_fence, fence_sys, "fence: what happened before it is visible before what the thread issues next")           \
-    X(fence_entry, scope_sync, "fence_block, quiet_block: all threads' operations come before the fences")              \
-    X(fence_exit, scope_sync, "fence_block, quiet_block: no thread goes on before all have fenced")                     \
+    X(fence_entry, scope_sync, "fence_block: all threads' operations come before each thread's fence")                  \
+    X(quiet_entry, scope_sync, "quiet_block: all threads' operations come before the leader's fence")                   \
+    X(quiet_exit, scope_sync, "quiet_block: no thread goes on before the leader's fence is done")                       \
     X(quiet_fence, fence_sys, "quiet: what happened before it is complete at the targets")                              \
     X(async_fence, fence_async, "ordinary loads and stores before the thread's bulk-async copies")                      \
     X(epoch_load, ld_relaxed_u64, "every thread of the scope learns the meeting's epoch")                               \
@@ -37,6 +38,7 @@
     X(sync_fence, fence_sys, "sync: the PE's own stores are visible before its flags")                                  \
     X(barrier_fence, fence_sys, "barrier: everything the PE put is complete before its flags")                          \
     X(meet_flag, st_relaxed_u64, "sync, barrier: tells a PE that this one has arrived")                                 \
+    X(meet_add, red_add_u64, "the same where atomics are direct")                                                       \
     X(meet_acquire, ld_acquire_u64, "sync, barrier: what a PE did before its flag is readable after it")                \
     X(meet_exit, scope_status, "sync, barrier: every thread has what any thread acquired, and all get one status")      \
     X(abort_look, ld_relaxed_u64, "waits look at the copy of the abort word in device memory")                          \

@@ -58,7 +58,7 @@
 #define TERN_PRIM_ST_RELAXED(bits)                                                                                     \
     static inline void tern_prim_st_relaxed_u##bits(uint##bits##_t *p, uint##bits##_t v)                               \
     {                                                                                                                  \
-        tern_cpu_stored = p;                                                                                           \
+        tern_cpu_note_store(p);                                                                                           \
         TERN_PRIM_WEAK_ST(p, v, bits)                                                                                  \
         TERN_PRIM_TSAN_ST(p)                                                                                           \
         __atomic_store_n(p, v, __ATOMIC_RELAXED);                                                                      \
@@ -72,7 +72,7 @@
 #define TERN_PRIM_ST_RELEASE(bits, scope, system_scope)                                                                \
     static inline void tern_prim_st_release##scope##_u##bits(uint##bits##_t *p, uint##bits##_t v)                      \
     {                                                                                                                  \
-        tern_cpu_stored = p;                                                                                           \
+        tern_cpu_note_store(p);                                                                                           \
         TERN_PRIM_WEAK_RELEASE(system_scope)                                                                           \
         TERN_PRIM_WEAK_SETTLE(p, bits / 8)                                                                             \
         __atomic_store_n(p, v, __ATOMIC_RELEASE);                                                                      \
@@ -124,7 +124,7 @@ static inline void tern_prim_st_v4(void *p, tern_v4_t v)
 #define TERN_PRIM_RMW(op, builtin, bits)                                                                               \
     static inline uint##bits##_t tern_prim_rmw_##op##_u##bits(uint##bits##_t *p, uint##bits##_t v)                     \
     {                                                                                                                  \
-        tern_cpu_stored = p;                                                                                           \
+        tern_cpu_note_store(p);                                                                                           \
         TERN_PRIM_WEAK_SETTLE(p, bits / 8)                                                                             \
         TERN_PRIM_TSAN_ST(p)                                                                                           \
         uint##bits##_t old = builtin(p, v, __ATOMIC_RELAXED);                                                          \
@@ -171,7 +171,7 @@ TERN_PRIM_CAS(64)
     static inline type tern_prim_rmw_add_##suffix(type *p, type v)                                                     \
     {                                                                                                                  \
         uint##bits##_t *word = (uint##bits##_t *)(void *)p, seen = 0, old, next;                                       \
-        tern_cpu_stored = p;                                                                                           \
+        tern_cpu_note_store(p);                                                                                           \
         do {                                                                                                           \
             type value;                                                                                                \
             old = seen;                                                                                                \

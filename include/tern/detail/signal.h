@@ -8,15 +8,14 @@
 TERN_DEV void tern_put_signal_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, uint64_t *sig,
                                     uint64_t value, int op, int pe)
 {
-    if (!tern_check(ctx, TERN_CALL_put_signal, 1, dst, bytes, pe) ||
-        !tern_check(ctx, TERN_CALL_put_signal, 8, sig, 8, pe) ||
+    uint64_t *word = (uint64_t *)tern_access(ctx, TERN_CALL_put_signal, sig, 8, pe);
+    if (!word || !tern_check(ctx, TERN_CALL_put_signal, 1, dst, bytes, pe) ||
         !tern_check_op(ctx, TERN_CALL_put_signal, op, TERN_SIGNAL_ADD, sig))
         return;
     tern_order_scope_entry(scope);
     tern_copy(ctx, scope, tern_peer_addr(ctx, dst, pe), (const char *)src, bytes);
     tern_order_put_signal_join(scope);
     if (tern_scope_rank(scope) == 0) {
-        uint64_t *word = (uint64_t *)tern_peer_addr(ctx, sig, pe);
         if (op == TERN_SIGNAL_ADD) {
             tern_order_put_signal_fence();
             tern_order_signal_add(word, value);
@@ -45,10 +44,9 @@ TERN_PUT_SIGNAL_BODIES(_block, TERN_SCOPE_BLOCK)
 
 TERN_DEV void tern_signal_op(tern_ctx_t ctx, uint64_t *sig, uint64_t val, int op, int pe)
 {
-    if (!tern_check(ctx, TERN_CALL_signal_op, 8, sig, 8, pe) ||
-        !tern_check_op(ctx, TERN_CALL_signal_op, op, TERN_SIGNAL_ADD, sig))
+    uint64_t *word = (uint64_t *)tern_access(ctx, TERN_CALL_signal_op, sig, 8, pe);
+    if (!word || !tern_check_op(ctx, TERN_CALL_signal_op, op, TERN_SIGNAL_ADD, sig))
         return;
-    uint64_t *word = (uint64_t *)tern_peer_addr(ctx, sig, pe);
     if (op == TERN_SIGNAL_ADD)
         tern_order_signal_add(word, val);
     else
@@ -68,12 +66,12 @@ TERN_DEV void tern_fence(tern_ctx_t ctx)
     tern_order_fence_fence();
 }
 
+/* Each thread fences, behind a barrier: a fence by one, with another barrier, would not make the others' stores releases. */
 TERN_DEV void tern_fence_block(tern_ctx_t ctx)
 {
     (void)ctx;
     tern_order_fence_entry(TERN_SCOPE_BLOCK);
     tern_order_fence_fence();
-    tern_order_fence_exit(TERN_SCOPE_BLOCK);
 }
 
 TERN_DEV tern_status_t tern_quiet(tern_ctx_t ctx)
@@ -83,12 +81,14 @@ TERN_DEV tern_status_t tern_quiet(tern_ctx_t ctx)
     return TERN_OK;
 }
 
+/* One fence completes, at the targets, what the block stored before the entry barrier: fences of all would take 1 us more. */
 TERN_DEV tern_status_t tern_quiet_block(tern_ctx_t ctx)
 {
     (void)ctx;
-    tern_order_fence_entry(TERN_SCOPE_BLOCK);
-    tern_order_quiet_fence();
-    tern_order_fence_exit(TERN_SCOPE_BLOCK);
+    tern_order_quiet_entry(TERN_SCOPE_BLOCK);
+    if (tern_scope_rank(TERN_SCOPE_BLOCK) == 0)
+        tern_order_quiet_fence();
+    tern_order_quiet_exit(TERN_SCOPE_BLOCK);
     return TERN_OK;
 }
 

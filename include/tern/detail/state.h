@@ -80,8 +80,11 @@ struct tern_state_dev {
     struct tern_state_host *host;   /* device address of the host half */
     const char *heap;               /* own span */
     uint64_t user_offset;
+    char *window;                   /* TERN_CTX_SLOTS: span of slot 0, */
+    const uint8_t *slots;           /* and slot of each PE, TERN_SLOT_NONE = proxy */
+    uint64_t stride;
     uint32_t n_pes, pad1;
-    uint64_t pad2[6];
+    uint64_t pad2[3];
     uint64_t sync_epoch;    /* epochs of sync_all/barrier_all that this PE has begun; on a line of its own */
     uint64_t pad3[15];
 };
