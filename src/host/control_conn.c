@@ -647,8 +647,9 @@ static void fds_take(struct tern_conn *conn, struct msghdr *msg)
         if (cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS)
             continue;
         int n = (int)((cmsg->cmsg_len - CMSG_LEN(0)) / sizeof(int)), *fds = (int *)(void *)CMSG_DATA(cmsg);
-        /* a stranger's descriptors are not kept */
-        int *grown = conn->state == TERN_CONN_UP ? realloc(conn->fds, sizeof(int) * (size_t)(conn->n_fds + n)) : NULL;
+        /* a stranger's descriptors are not kept; a welcome may have brought the first ones with it */
+        bool keep = conn->state == TERN_CONN_UP || conn->state == TERN_CONN_GREETING;
+        int *grown = keep ? realloc(conn->fds, sizeof(int) * (size_t)(conn->n_fds + n)) : NULL;
         if (!grown) {
             for (int i = 0; i < n; i++)
                 close(fds[i]);
