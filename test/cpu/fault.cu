@@ -150,5 +150,6 @@ int main(int argc, char **argv)
         CHECK(cudaDeviceSynchronize() == cudaSuccess && sink[0] == 77, "the device does not work again");
         CHECK(tern_finalize() == TERN_OK, "%s", tern_last_error());
     }
+    cudaFreeHost(sink);
     return test_end(fault);
 }

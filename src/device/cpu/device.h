@@ -76,6 +76,7 @@ struct tern_cpu_event {
 /* A captured graph; executable graphs are copies. */
 struct tern_cpu_graph {
     struct cpu_op *head, *tail;
+    struct tern_cpu_event *ended;       /* executable: the last launch; one runs after the other, in whatever streams */
     struct tern_cpu_stream *origin;     /* while it is captured */
     bool invalid;
 };
@@ -114,7 +115,9 @@ void cpu_unlock(void);
 struct tern_cpu_stream *cpu_stream(struct tern_cpu_stream *handle);
 struct cpu_op *cpu_op_new(enum cpu_op_kind kind, size_t arg_bytes);
 struct cpu_op *cpu_op_copy(const struct cpu_op *op);
-void cpu_op_free(struct cpu_op *op);
+void cpu_op_free(struct cpu_op *op);                    /* with the lock held */
+struct cpu_op *cpu_op_event(enum cpu_op_kind kind, struct tern_cpu_event *event);
+void cpu_event_release(struct tern_cpu_event *event);
 /* Give `op` to a stream, or to the graph that it is captured into. Takes the operation. */
 int cpu_submit(struct tern_cpu_stream *stream, struct cpu_op *op);
 void cpu_submit_locked(struct tern_cpu_stream *stream, struct cpu_op *op);

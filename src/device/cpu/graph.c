@@ -21,8 +21,11 @@ static void graph_append(graph_t *graph, struct cpu_op *op)
     graph->tail = op;
 }
 
+/* With the lock held. */
 static void graph_free(graph_t *graph)
 {
+    if (graph->ended)
+        cpu_event_release(graph->ended);
     for (struct cpu_op *op = graph->head, *next; op; op = next) {
         next = op->next;
         cpu_op_free(op);
@@ -117,45 +120,65 @@ int tern_cpu_capture_status(stream_t *stream, int *status)
     return CPU_OK;
 }
 
+/* A copy of the graph's operations, or NULL. */
+static graph_t *graph_copy(const graph_t *graph)
+{
+    graph_t *copy = calloc(1, sizeof *copy);
+    for (const struct cpu_op *op = graph->head; copy && op; op = op->next) {
+        struct cpu_op *twin = cpu_op_copy(op);
+        if (!twin) {
+            graph_free(copy);
+            return NULL;
+        }
+        graph_append(copy, twin);
+    }
+    return copy;
+}
+
 int tern_cpu_graph_instantiate(graph_t **exec, graph_t *graph)
 {
     if (!exec || !graph)
         return cpu_remember(CPU_INVALID_VALUE);
-    graph_t *copy = calloc(1, sizeof *copy);
-    if (!copy)
-        return cpu_remember(CPU_NO_MEMORY);
-    for (const struct cpu_op *op = graph->head; op; op = op->next) {
-        struct cpu_op *twin = cpu_op_copy(op);
-        if (!twin) {
-            graph_free(copy);
-            return cpu_remember(CPU_NO_MEMORY);
-        }
-        graph_append(copy, twin);
+    cpu_lock();
+    *exec = graph_copy(graph);
+    cpu_unlock();
+    if (*exec && tern_cpu_event_create(&(*exec)->ended)) {
+        (void)tern_cpu_graph_destroy(*exec);
+        *exec = NULL;
     }
-    *exec = copy;
-    return CPU_OK;
+    return *exec ? CPU_OK : cpu_remember(CPU_NO_MEMORY);
 }
 
 int tern_cpu_graph_launch(graph_t *exec, stream_t *stream)
 {
-    graph_t *run = NULL;
-    int error = tern_cpu_graph_instantiate(&run, exec);
-    if (error)
-        return error;
+    if (!exec || !exec->ended)
+        return cpu_remember(CPU_INVALID_VALUE);
     stream = cpu_stream(stream);
     cpu_lock();
-    if (stream->capture)
-        error = CPU_CAPTURE_UNSUPPORTED;
-    else if (cpu_device.error)
-        error = cpu_device.error;
-    for (struct cpu_op *op = run->head, *next; !error && op; op = next) {
-        next = op->next;
-        cpu_submit_locked(stream, op);
-        run->head = next;
-    }
-    if (!error)
+    graph_t *run = graph_copy(exec);
+    struct cpu_op *before = cpu_op_event(CPU_OP_WAIT, exec->ended), *behind = cpu_op_event(CPU_OP_RECORD, exec->ended);
+    int error = stream->capture ? CPU_CAPTURE_UNSUPPORTED : cpu_device.error;
+    if (!error && (!run || !before || !behind))
+        error = CPU_NO_MEMORY;
+    if (!error) {
+        before->version = exec->ended->recorded;
+        behind->version = ++exec->ended->recorded;
+        cpu_submit_locked(stream, before);
+        for (struct cpu_op *op = run->head, *next; op; op = next) {
+            next = op->next;
+            cpu_submit_locked(stream, op);
+        }
+        run->head = NULL;
+        cpu_submit_locked(stream, behind);
         cpu_dispatch_locked();
-    graph_free(run);
+    } else {
+        if (before)
+            cpu_op_free(before);
+        if (behind)
+            cpu_op_free(behind);
+    }
+    if (run)
+        graph_free(run);
     cpu_unlock();
     return cpu_remember(error);
 }

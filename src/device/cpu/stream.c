@@ -87,7 +87,7 @@ struct cpu_op *cpu_op_copy(const struct cpu_op *op)
     return copy;
 }
 
-static void event_release(event_t *event)
+void cpu_event_release(event_t *event)
 {
     if (!--event->references)
         free(event);
@@ -96,7 +96,7 @@ static void event_release(event_t *event)
 void cpu_op_free(struct cpu_op *op)
 {
     if (op->event)
-        event_release(op->event);
+        cpu_event_release(op->event);
     free(op);
 }
 
@@ -345,28 +345,36 @@ int tern_cpu_event_destroy(event_t *event)
     if (!event)
         return cpu_remember(CPU_INVALID_HANDLE);
     cpu_lock();
-    event_release(event);
+    cpu_event_release(event);
     cpu_unlock();
     return CPU_OK;
+}
+
+/* An operation on an event, which it keeps alive. With the lock held. */
+struct cpu_op *cpu_op_event(enum cpu_op_kind kind, event_t *event)
+{
+    struct cpu_op *op = cpu_op_new(kind, 0);
+    if (!op)
+        return NULL;
+    op->event = event;
+    event->references++;
+    return op;
 }
 
 static int event_op(stream_t *stream, event_t *event, enum cpu_op_kind kind)
 {
     if (!event)
         return cpu_remember(CPU_INVALID_HANDLE);
-    struct cpu_op *op = cpu_op_new(kind, 0);
-    if (!op)
-        return cpu_remember(CPU_NO_MEMORY);
     cpu_lock();
-    op->event = event;
-    event->references++;
-    if (!stream->capture && kind == CPU_OP_RECORD) {
+    struct cpu_op *op = cpu_op_event(kind, event);
+    if (op && !stream->capture && kind == CPU_OP_RECORD) {
         event->capture = NULL;
         event->recorded++;
     }
-    op->version = event->recorded;
+    if (op)
+        op->version = event->recorded;
     cpu_unlock();
-    return cpu_submit(stream, op);
+    return op ? cpu_submit(stream, op) : cpu_remember(CPU_NO_MEMORY);
 }
 
 int tern_cpu_event_record(event_t *event, stream_t *stream)
@@ -392,7 +400,7 @@ int tern_cpu_event_synchronize(event_t *event)
     event->references++;
     for (uint64_t version = event->recorded; event->done < version;)
         progress_wait();
-    event_release(event);
+    cpu_event_release(event);
     int error = cpu_device.error;
     cpu_unlock();
     return cpu_remember(error);
