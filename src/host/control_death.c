@@ -203,13 +203,13 @@ static void report_text(struct tern_control *c, const struct tern_report *report
         break;
     case TERN_WHY_ALIGN:
         snprintf(why, sizeof why, "address %#llx (for PE %d) is not aligned to %llu bytes", (unsigned long long)report->address,
-                 report->pe, (unsigned long long)report->bytes);
+                 report->pe, (unsigned long long)report->value);
         break;
     case TERN_WHY_STALE:
         snprintf(why, sizeof why, "the context belongs to a runtime that has ended; fill it again by tern_ctx()");
         break;
     case TERN_WHY_OP:
-        snprintf(why, sizeof why, "operator %llu is unknown", (unsigned long long)report->value);
+        snprintf(why, sizeof why, "operator %lld is unknown", (long long)report->value);
         break;
     case TERN_WHY_STAGE:
         snprintf(why, sizeof why, "the stage of %llu bytes at %#llx is not shared memory, not aligned or too small",

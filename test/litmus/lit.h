@@ -77,12 +77,29 @@ TERN_DEV uint32_t lit_value(uint32_t it, int party, unsigned thread)
     return it * 2654435761u ^ (uint32_t)party << 24 ^ thread << 8;
 }
 
-/* Each thread writes its 16 bytes of the own row, by ordinary stores. */
-TERN_DEV void lit_fill(const struct lit *p, char *row)
+/* The part of another thread than the calling one: a missing barrier shows. */
+TERN_DEV unsigned lit_other(void)
 {
-    uint32_t *words = (uint32_t *)row + 4 * threadIdx.x, v = lit_value(p->it, p->me, threadIdx.x);
+    return blockDim.x - 1 - threadIdx.x;
+}
+
+/* Thread `t`'s 16 bytes of the own row, by ordinary stores. */
+TERN_DEV void lit_fill_at(const struct lit *p, char *row, unsigned t)
+{
+    uint32_t *words = (uint32_t *)row + 4 * t, v = lit_value(p->it, p->me, t);
     for (int i = 0; i < 4; i++)
         words[i] = v + (uint32_t)i;
+}
+
+TERN_DEV void lit_fill(const struct lit *p, char *row)
+{
+    lit_fill_at(p, row, threadIdx.x);
+}
+
+/* For calls of a block: the part that another thread is going to copy. */
+TERN_DEV void lit_fill_other(const struct lit *p, char *row)
+{
+    lit_fill_at(p, row, lit_other());
 }
 
 /* Thread `t`'s part of a row must be what party q wrote in iteration `it`; read by ordinary loads. */
@@ -92,12 +109,6 @@ TERN_DEV void lit_check_at(struct lit *p, const char *row, int q, unsigned t)
     uint32_t v = lit_value(p->it, q, t);
     for (int i = 0; i < 4; i++)
         p->bad += words[i] != v + (uint32_t)i;
-}
-
-/* The part of another thread than the calling one: a missing barrier shows. */
-TERN_DEV unsigned lit_other(void)
-{
-    return blockDim.x - 1 - threadIdx.x;
 }
 
 TERN_DEV void lit_check(struct lit *p, const char *row, int q)

@@ -65,7 +65,7 @@ TERN_DEV void lit_put_signal_warp(struct lit *p)
     unsigned lanes = blockDim.x - 32 * warp < 32 ? blockDim.x - 32 * warp : 32;
     unsigned other = 32 * warp + lanes - 1 - threadIdx.x % 32;
     struct lit_region *mine = lit_mine(p), *theirs = lit_of(p, to);
-    lit_fill(p, mine->row);
+    lit_fill_at(p, mine->row, other);
     tern_put_signal_warp(p->ctx, theirs->data[p->me] + at, mine->row + at, 16 * lanes, &theirs->lane_flag[warp], p->it,
                          TERN_SIGNAL_SET, lit_pe(p, to));
     tern_status_t status = tern_signal_wait_until_warp(p->ctx, &mine->lane_flag[warp], TERN_CMP_EQ, p->it);
@@ -74,27 +74,22 @@ TERN_DEV void lit_put_signal_warp(struct lit *p)
     lit_turn(p, from, to);
 }
 
-TERN_DEV void lit_put_signal_block_with(struct lit *p, tern_ctx_t ctx)
+TERN_DEV void lit_put_signal_block(struct lit *p)
 {
     int to = lit_next(p, 1), from = lit_before(p, 1);
     struct lit_region *mine = lit_mine(p), *theirs = lit_of(p, to);
-    lit_fill(p, mine->row);
+    lit_fill_other(p, mine->row);
     lit_jitter(p, 1);
     if (p->it % 2)
-        tern_put_signal_block(ctx, theirs->data[p->me], mine->row, 16 * blockDim.x, &theirs->flag[p->me][0], p->it,
+        tern_put_signal_block(p->ctx, theirs->data[p->me], mine->row, 16 * blockDim.x, &theirs->flag[p->me][0], p->it,
                               TERN_SIGNAL_SET, lit_pe(p, to));
     else
-        tern_put_signal_nbi_block(ctx, theirs->data[p->me], mine->row, 16 * blockDim.x, &theirs->flag[p->me][0],
+        tern_put_signal_nbi_block(p->ctx, theirs->data[p->me], mine->row, 16 * blockDim.x, &theirs->flag[p->me][0],
                                   p->it, TERN_SIGNAL_SET, lit_pe(p, to));
     tern_status_t status = tern_signal_wait_until_block(p->ctx, &mine->flag[from][0], TERN_CMP_EQ, p->it);
     lit_check(p, mine->data[from], from);
     lit_status(p, status);
     lit_turn(p, from, to);
-}
-
-TERN_DEV void lit_put_signal_block(struct lit *p)
-{
-    lit_put_signal_block_with(p, p->ctx);
 }
 
 /* A copy by one thread is what a stage is for; a block's is too small for it. */
@@ -198,7 +193,7 @@ TERN_DEV void lit_put_block_reuse(struct lit *p)
 {
     int to = lit_next(p, 1), from = lit_before(p, 1);
     struct lit_region *mine = lit_mine(p), *theirs = lit_of(p, to);
-    lit_fill(p, mine->row);
+    lit_fill_other(p, mine->row);
     tern_put_block(p->ctx, theirs->data[p->me], mine->row, 16 * blockDim.x, lit_pe(p, to));
     ((uint32_t *)mine->row)[4 * lit_other()] = 0;
     __syncthreads();
@@ -279,7 +274,7 @@ TERN_DEV void lit_wait32(struct lit *p)
     int to = lit_next(p, 1), from = lit_before(p, 1);
     struct lit_region *mine = lit_mine(p), *theirs = lit_of(p, to);
     tern_status_t status = TERN_OK;
-    lit_fill(p, mine->row);
+    lit_fill_other(p, mine->row);
     tern_put_nbi_block(p->ctx, theirs->data[p->me], mine->row, 16 * blockDim.x, lit_pe(p, to));
     if (threadIdx.x == 0) {
         tern_fence(p->ctx);
@@ -364,7 +359,7 @@ TERN_DEV void lit_quiet_third(struct lit *p)
     int b = lit_next(p, 1), c = lit_next(p, 2), from = lit_before(p, 1);
     int relay_from = lit_before(p, 2), relay_to = lit_before(p, 1); /* as C: A's flag comes, B is told */
     struct lit_region *mine = lit_mine(p);
-    lit_fill(p, mine->row);
+    lit_fill_other(p, mine->row);
     tern_put_nbi_block(p->ctx, lit_of(p, b)->data[p->me], mine->row, 16 * blockDim.x, lit_pe(p, b));
     if (threadIdx.x == 0) {
         p->bad += (p->it % 2 ? tern_quiet(p->ctx) : tern_quiet_pe(p->ctx, lit_pe(p, b))) != TERN_OK;
@@ -385,7 +380,7 @@ TERN_DEV void lit_chain(struct lit *p)
     int b = lit_next(p, 1), c = lit_next(p, 2), from = lit_before(p, 2);
     int relay_from = lit_before(p, 1), relay_to = lit_next(p, 1); /* as B: A's flag comes, C is told */
     struct lit_region *mine = lit_mine(p);
-    lit_fill(p, mine->row);
+    lit_fill_other(p, mine->row);
     tern_put_nbi_block(p->ctx, lit_of(p, c)->data[p->me], mine->row, 16 * blockDim.x, lit_pe(p, c));
     if (threadIdx.x == 0) {
         tern_fence(p->ctx);
@@ -404,7 +399,7 @@ TERN_DEV void lit_signal_add_all(struct lit *p)
 {
     struct lit_region *mine = lit_mine(p);
     uint64_t full = (uint64_t)p->n * ((p->it + p->it % 2) / 2);
-    lit_fill(p, mine->row);
+    lit_fill_other(p, mine->row);
     for (int i = 0; i < p->n; i++) {
         int to = lit_next(p, i);
         tern_put_signal_nbi_block(p->ctx, lit_of(p, to)->data[p->me], mine->row, 16 * blockDim.x,

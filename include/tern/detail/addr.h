@@ -31,21 +31,22 @@ TERN_DEV char *tern_peer_addr(tern_ctx_t ctx, const void *addr, int pe)
 }
 
 TERN_DEV_SLOW char *tern_access_slow(const struct tern_state_dev *state, uint32_t flags, uint32_t generation,
-                                     uint32_t call, const void *addr, uint32_t bytes, int pe, int distance)
+                                     uint32_t call, const void *addr, uint32_t bytes, int pe, char *regular)
 {
     if ((flags & TERN_CTX_CHECK) && !tern_check_slow(state, generation, call, bytes, addr, bytes, pe))
         return NULL;
-    if (flags & TERN_CTX_SLOTS)
-        return tern_slot_addr(state, addr, pe);
-    return (char *)addr + distance * (int64_t)state->stride;
+    return flags & TERN_CTX_SLOTS ? tern_slot_addr(state, addr, pe) : regular;
 }
 
-/* Check, then the address at a peer, of one aligned word: one test on the fast path. NULL: reported, do nothing. */
+/*
+ * Check, then the address at a peer, of one aligned word: one test on the fast path. NULL: reported, do nothing. The address
+ * comes before the test, so that a loop may compute it once.
+ */
 TERN_DEV char *tern_access(tern_ctx_t ctx, uint32_t call, const void *addr, uint32_t bytes, int pe)
 {
-    if (__builtin_expect(ctx.flags & (TERN_CTX_CHECK | TERN_CTX_SLOTS), 0))
-        return tern_access_slow(ctx.state, ctx.flags, ctx.generation, call, addr, bytes, pe, pe - ctx.my_pe);
     char *p = (char *)addr + (int64_t)(pe - ctx.my_pe) * (int64_t)ctx.stride;
+    if (__builtin_expect(ctx.flags & (TERN_CTX_CHECK | TERN_CTX_SLOTS), 0))
+        return tern_access_slow(ctx.state, ctx.flags, ctx.generation, call, addr, bytes, pe, p);
     TERN_ASSUME(p != NULL);
     return p;
 }
@@ -76,7 +77,7 @@ TERN_DEV tern_ctx_t tern_ctx_stage(tern_ctx_t ctx, void *smem, size_t bytes)
 {
     bool usable = tern_prim_is_shared(smem) && (uintptr_t)smem % TERN_STAGE_ALIGN == 0 && bytes >= TERN_STAGE_MIN;
     if (!usable && (ctx.flags & TERN_CTX_CHECK))
-        tern_report_check(ctx.state, TERN_CALL_ctx_stage, TERN_WHY_STAGE, smem, bytes, ctx.my_pe);
+        tern_report_check(ctx.state, TERN_CALL_ctx_stage, TERN_WHY_STAGE, smem, bytes, ctx.my_pe, 0);
     ctx.stage = usable ? smem : NULL;
     ctx.stage_bytes = usable ? (uint32_t)(bytes < TERN_STAGE_MAX ? bytes : TERN_STAGE_MAX) : 0;
     return ctx;

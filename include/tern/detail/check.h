@@ -28,9 +28,9 @@ TERN_DEV_SLOW void tern_report_file(const struct tern_state_dev *state, uint32_t
 }
 
 TERN_DEV void tern_report_check(const struct tern_state_dev *state, uint32_t call, uint32_t why, const void *addr,
-                                uint64_t bytes, int pe)
+                                uint64_t bytes, int pe, uint64_t value)
 {
-    tern_report_file(state, TERN_REPORT_CHECK, call, why, (uint64_t)(uintptr_t)addr, bytes, pe, 0);
+    tern_report_file(state, TERN_REPORT_CHECK, call, why, (uint64_t)(uintptr_t)addr, bytes, pe, value);
 }
 
 /* What is wrong with an access of `bytes` bytes at `addr` of PE `pe`, aligned to `align`. */
@@ -53,7 +53,7 @@ TERN_DEV_SLOW int tern_check_slow(const struct tern_state_dev *state, uint32_t g
 {
     uint32_t why = tern_check_why(state, generation, align, addr, bytes, pe);
     if (why != TERN_WHY_NONE)
-        tern_report_check(state, call, why, addr, bytes, pe);
+        tern_report_check(state, call, why, addr, bytes, pe, align);
     return why == TERN_WHY_NONE;
 }
 
@@ -70,7 +70,7 @@ TERN_DEV bool tern_check_op(tern_ctx_t ctx, uint32_t call, int op, int last, con
 {
     if (__builtin_expect(!(ctx.flags & TERN_CTX_CHECK) || (unsigned)op <= (unsigned)last, 1))
         return true;
-    tern_report_check(ctx.state, call, TERN_WHY_OP, addr, (uint64_t)op, ctx.my_pe);
+    tern_report_check(ctx.state, call, TERN_WHY_OP, addr, 0, ctx.my_pe, (uint64_t)(int64_t)op);
     return false;
 }
 

@@ -54,7 +54,7 @@ struct tern_report {
     int32_t pe;
     uint64_t address, bytes;
     uint32_t block, thread; /* linear */
-    uint64_t value;         /* timeouts: what was waited for */
+    uint64_t value;         /* what a late wait waited for; alignment; operator */
 };
 
 /* Host half: pinned host memory, written only by CPU threads with no device call (but for `report`, written by kernels). */

@@ -27,7 +27,9 @@ TERN_DEV_SLOW tern_status_t tern_abort_status(struct tern_state_dev *state)
         if (word)
             tern_order_abort_store(&state->abort, word);
     }
-    return (tern_status_t)TERN_ABORT_STATUS(word);
+    if (!word)
+        return TERN_OK;
+    return TERN_ABORT_STATUS(word) == TERN_ERR_PEER_DEAD ? TERN_ERR_PEER_DEAD : TERN_ERR_ABORTED;
 }
 
 /* A wait's times, kept in registers. `call` names a wait of the library, which is reported when it is late. */
