@@ -52,18 +52,24 @@ __global__ void shift_too_far(int *data, int bits)
     data[threadIdx.x] = 1 << (bits + 31);
 }
 
-/* Two blocks: one writes, one reads, ordered by a flag only if `ordered`. */
+/*
+ * Two blocks: one writes, one reads, ordered by a flag only if `ordered`. The writer begins when the reader runs: were it done
+ * before, the end of its block would order the two.
+ */
 __global__ void race_blocks(int *data, uint64_t *flag, int ordered)
 {
     if (threadIdx.x)
         return;
     if (blockIdx.x == 0) {
+        while (!tern_prim_ld_relaxed_u64(flag + 1))
+            tern_prim_pause();
         data[0] = 7;
         if (ordered)
             tern_prim_st_release_u64(flag, 1);
         else
             tern_prim_st_relaxed_u64(flag, 1);
     } else {
+        tern_prim_st_relaxed_u64(flag + 1, 1);
         while (!tern_prim_ld_acquire_u64(flag))
             tern_prim_pause();
         data[1] = data[0];
@@ -87,10 +93,10 @@ int main(int argc, char **argv)
     int *data = NULL;
     uint64_t *flag = NULL;
 
-    if (cudaMalloc(&data, THREADS * sizeof *data) != cudaSuccess || cudaMalloc(&flag, sizeof *flag) != cudaSuccess)
+    if (cudaMalloc(&data, THREADS * sizeof *data) != cudaSuccess || cudaMalloc(&flag, 2 * sizeof *flag) != cudaSuccess)
         return 1;
     cudaMemset(data, 0, THREADS * sizeof *data);
-    cudaMemset(flag, 0, sizeof *flag);
+    cudaMemset(flag, 0, 2 * sizeof *flag);
     overrun_heap<<<1, THREADS>>>(data, strcmp(bug, "heap") == 0);
     overrun_shared<<<1, THREADS>>>(data, strcmp(bug, "shared") == 0);
     overrun_dynamic<<<1, THREADS, THREADS * sizeof(int)>>>(data, strcmp(bug, "dynamic") == 0);
