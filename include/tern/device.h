@@ -36,7 +36,7 @@
 /*
  * tern_status_t tern_launch(kernel, dim3 grid, dim3 block, size_t smem, tern_stream_t stream, args...)
  *   Launch a kernel, on either device, with the arguments converted to its parameter types; returns as soon as it is queued.
- *   TERN_ERR_DEVICE with the driver's reason if the launch fails.
+ *   TERN_ERR_INVALID or TERN_ERR_DEVICE, with the reason, if the launch cannot be.
  * tern_status_t tern_launch_ptr(const void *fn, dim3 grid, dim3 block, void **args, size_t smem, tern_stream_t stream)
  *   The same by pointer: args[i] is the address of argument i, copied before the call returns.
  * They come with the platform header, since the CUDA runtime that launches is the one of the calling source file.
