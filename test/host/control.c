@@ -275,6 +275,34 @@ static void strangers(struct job *job, struct tern_rt *rt)
         CHECK(tern_control_barrier(rt, NULL) == TERN_OK, "%s", tern_last_error());
 }
 
+/*
+ * A PE that has no connection yet is believed if it knows the cookie, and only then. PE 18 and PE 5 are no neighbours in the
+ * tree; that the false PE 18 leaves without farewell then ends the job.
+ */
+static void believed(struct job *job, struct tern_rt *rt)
+{
+    struct hello good = {{sizeof(struct tern_greeting), TERN_FRAME_HELLO, 0}, {0x6f6c6c65u, 1, 18, 5, {0}}}, answer;
+    const struct tern_blob *target = &job->blobs[5];
+    memcpy(good.greeting.cookie, target->cookie, sizeof good.greeting.cookie);
+    CHECK(tern_control_barrier(rt, NULL) == TERN_OK, "%s", tern_last_error());
+    if (rt->pe == 1) {
+        for (int bit = 0; bit < 128; bit++) {
+            struct hello bad = good;
+            bad.greeting.cookie[bit / 8] ^= (unsigned char)(1 << bit % 8);
+            check_refused(dial_tcp(target->port), &bad, sizeof bad, "a cookie with one wrong bit");
+        }
+        CHECK(!atomic_load(&rt->abort), "%s", rt->abort_reason);
+        int fd = dial_tcp(target->port);
+        CHECK(send(fd, &good, sizeof good, MSG_NOSIGNAL) == sizeof good, "send");
+        CHECK(recv(fd, &answer, sizeof answer, MSG_WAITALL) == sizeof answer, "no welcome");
+        CHECK(answer.frame.type == TERN_FRAME_WELCOME && answer.greeting.from == 5, "not a welcome");
+        CHECK(!memcmp(answer.greeting.cookie, job->blobs[18].cookie, sizeof answer.greeting.cookie), "not the caller's cookie");
+        close(fd);
+    }
+    CHECK(job_aborted(rt), "PE %d was not told", rt->pe);
+    CHECK(strstr(rt->abort_reason, "PE 18 (process"), "%s", rt->abort_reason);
+}
+
 /* ---- impostors: somebody else answers where PE 0 should ------------------------------------------------------------------------- */
 
 static struct {
@@ -363,6 +391,8 @@ int main(void)
     }
     struct job refused = {.n = 2, .net = JOB_TCP, .body = fds_refused};
     job_run(&refused);
+    struct job trusting = {.n = 20, .net = JOB_TCP, .body = believed};
+    job_run(&trusting);
     impostors();
     return test_end("control");
 }

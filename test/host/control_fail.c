@@ -151,6 +151,10 @@ static void death_masked(struct job *job, struct tern_rt *rt)
     for (int i = 0; dead[i] >= 0; i++)
         dies |= dead[i] == rt->pe;
     if (dies) {
+        if (rt->pe == 0) { /* deaf before the others die: it hands their deaths on to nobody */
+            tern_control_halt(rt);
+            job_sleep_ms(150);
+        }
         job_sleep_ms(20);
         job_crash(job, rt);
         return;
@@ -218,7 +222,7 @@ static const struct report_case {
      TERN_ERR_INVALID, "tern_put in a kernel of PE 0 (block 3, thread 17): PE 9 is not one of the 2 PEs"},
     {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_get, .why = TERN_WHY_ADDRESS, .pe = 1, .address = 0x1234, .bytes = 64},
      TERN_ERR_INVALID, "tern_get in a kernel of PE 0 (block 0, thread 0): 64 bytes at 0x1234 (for PE 1) are not in the symmetric"},
-    {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_p, .why = TERN_WHY_ALIGN, .pe = 1, .address = 0x1001, .bytes = 8},
+    {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_p, .why = TERN_WHY_ALIGN, .pe = 1, .address = 0x1001, .bytes = 64, .value = 8},
      TERN_ERR_INVALID, "address 0x1001 (for PE 1) is not aligned to 8 bytes"},
     {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_fence, .why = TERN_WHY_STALE}, TERN_ERR_STALE, "a runtime that has ended"},
     {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_signal_op, .why = TERN_WHY_OP, .value = 99}, TERN_ERR_INVALID, "operator 99"},
