@@ -39,17 +39,16 @@ TERN_DEV_SLOW char *tern_access_slow(const struct tern_state_dev *state, uint32_
 }
 
 /*
- * Check, then the address at a peer, of one aligned word: one test on the fast path. NULL: reported, do nothing. The address
- * comes before the test, so that a loop may compute it once.
+ * Declares `p`: where PE `pe` has the aligned word of `bytes` bytes that is `addr` here; a failed check is reported and
+ * returns `failed` from the caller (hence a macro: a merged result would cost its test on the fast path).
  */
-TERN_DEV char *tern_access(tern_ctx_t ctx, uint32_t call, const void *addr, uint32_t bytes, int pe)
-{
-    char *p = (char *)addr + (int64_t)(pe - ctx.my_pe) * (int64_t)ctx.stride;
-    if (__builtin_expect(ctx.flags & (TERN_CTX_CHECK | TERN_CTX_SLOTS), 0))
-        return tern_access_slow(ctx.state, ctx.flags, ctx.generation, call, addr, bytes, pe, p);
-    TERN_ASSUME(p != NULL);
-    return p;
-}
+#define TERN_ACCESS(p, ctx, call, addr, bytes, pe, failed)                                                             \
+    char *p = (char *)(addr) + (int64_t)((pe) - (ctx).my_pe) * (int64_t)(ctx).stride;                                  \
+    if (__builtin_expect((ctx).flags & (TERN_CTX_CHECK | TERN_CTX_SLOTS), 0)) {                                        \
+        p = tern_access_slow((ctx).state, (ctx).flags, (ctx).generation, call, addr, bytes, pe, p);                    \
+        if (!p)                                                                                                        \
+            return failed;                                                                                             \
+    }
 
 TERN_DEV void *tern_ptr(tern_ctx_t ctx, const void *addr, int pe)
 {

@@ -40,7 +40,8 @@ TERN_DEV uint64_t tern_amo_cas(void *p, uint64_t compare, uint64_t value, unsign
 /* Check, then the word's address; NULL: the call has been reported. */
 TERN_DEV void *tern_amo_addr(tern_ctx_t ctx, const void *addr, unsigned size, int pe)
 {
-    return tern_access(ctx, TERN_CALL_atomic, addr, size, pe);
+    TERN_ACCESS(p, ctx, TERN_CALL_atomic, addr, size, pe, NULL)
+    return p;
 }
 
 /* All types: fetch, set, swap. A set is a store: every atomic comes before or after it, none sees half of it. */

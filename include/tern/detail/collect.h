@@ -7,77 +7,97 @@
 
 #include <tern/detail/wait.h>
 
-/* Line of PE `from` in the own internal segment. */
-TERN_DEV uint64_t *tern_meet_line(tern_ctx_t ctx, int from)
+/* Line of PE `from` in the internal segment of the span at `heap`. */
+TERN_DEV uint64_t *tern_meet_line(const char *heap, int from)
 {
-    return (uint64_t *)(ctx.heap + TERN_INTERNAL_SYNC + (uint64_t)from * TERN_INTERNAL_LINE);
+    return (uint64_t *)(heap + TERN_INTERNAL_SYNC + (uint64_t)from * TERN_INTERNAL_LINE);
 }
 
 /*
- * Where atomics are direct the line is raised by one, which needs no epoch: its load (150 ns on an H200) then runs beside
- * the flags' way. Else it is set, so that it may go by any path.
+ * Where atomics are direct a line is raised by one, which needs no epoch: its load (150 ns on an H200) then runs beside the
+ * flags' way. Else it is set, so that it may go by any path.
  */
-TERN_DEV void tern_meet_raise(tern_ctx_t ctx, int pe, uint64_t epoch)
+TERN_DEV void tern_meet_raise(uint32_t flags, uint64_t *line, uint64_t before)
 {
-    uint64_t *line = (uint64_t *)tern_peer_addr(ctx, tern_meet_line(ctx, ctx.my_pe), pe);
-    if (ctx.flags & TERN_CTX_AMO_DIRECT)
+    if (flags & TERN_CTX_AMO_DIRECT)
         tern_order_meet_add(line, 1);
     else
-        tern_order_meet_flag(line, epoch);
+        tern_order_meet_flag(line, before + 1);
 }
 
-TERN_DEV tern_status_t tern_meet_wait(tern_ctx_t ctx, uint32_t call, int pe, uint64_t epoch)
+TERN_DEV tern_status_t tern_meet_wait(struct tern_state_dev *state, uint32_t call, const uint64_t *line, int pe,
+                                      uint64_t before)
 {
-    const uint64_t *line = tern_meet_line(ctx, pe);
     tern_wait_t w = {0, 0, 0};
     tern_status_t status = TERN_OK;
-    while (tern_order_meet_acquire(line) < epoch && status == TERN_OK)
-        status = tern_wait_turn_library(ctx, &w, call, pe, epoch);
+    while (tern_order_meet_acquire(line) <= before && status == TERN_OK)
+        status = tern_wait_turn_library(state, &w, call, pe, before + 1);
     return status;
 }
 
-/* A thread's one fence serves all its flags, and covers what the others did before the entry barrier. */
-TERN_DEV tern_status_t tern_meet_rank(tern_ctx_t ctx, uint32_t call, int rank, int threads, uint64_t epoch)
+/* One fence serves all of a thread's flags, and covers what the others did before the entry barrier. */
+TERN_DEV void tern_meet_fence(uint32_t flags, uint32_t call)
 {
-    tern_status_t status = TERN_OK;
     if (call == TERN_CALL_barrier_all)
         tern_order_barrier_fence();
-    else if (!(ctx.flags & TERN_RELEASED))
+    else if (!(flags & TERN_RELEASED))
         tern_order_sync_fence();
-    for (int pe = rank; pe < ctx.n_pes; pe += threads)
-        tern_meet_raise(ctx, pe, epoch);
+}
+
+/* More PEs than threads, a slot table, or checks. All from the state block: a context as argument fills 32 registers. */
+TERN_DEV_SLOW tern_status_t tern_meet_slow(struct tern_state_dev *state, uint32_t generation, uint32_t flags,
+                                           uint32_t call, int my_pe, int rank, int threads, uint64_t before)
+{
+    int n = (int)state->n_pes;
+    tern_status_t status = TERN_OK;
+    if ((flags & TERN_CTX_CHECK) && !tern_check_slow(state, generation, call, 1, NULL, 0, my_pe))
+        return TERN_ERR_INVALID;
+    tern_meet_fence(flags, call);
+    for (int pe = rank; pe < n; pe += threads) {
+        uint64_t *own = tern_meet_line(state->heap, my_pe);
+        char *line = flags & TERN_CTX_SLOTS ? tern_slot_addr(state, own, pe)
+                                            : (char *)own + (pe - my_pe) * (int64_t)state->stride;
+        tern_meet_raise(flags, (uint64_t *)line, before);
+    }
     if (rank == 0)
-        tern_order_epoch_store(&ctx.state->sync_epoch, epoch);
-    for (int pe = rank; pe < ctx.n_pes && status == TERN_OK; pe += threads)
-        status = tern_meet_wait(ctx, call, pe, epoch);
+        tern_order_epoch_store(&state->sync_epoch, before + 1);
+    for (int pe = rank; pe < n && status == TERN_OK; pe += threads)
+        status = tern_meet_wait(state, call, tern_meet_line(state->heap, pe), pe, before);
     return status;
 }
 
-/* All threads that raise lines read the epoch before the entry barrier; thread 0 advances it behind that. */
+/*
+ * All threads that raise lines read the epoch before the entry barrier; thread 0 advances it behind that.
+ */
 TERN_DEV tern_status_t tern_meet(tern_ctx_t ctx, int scope, uint32_t call)
 {
-    int rank = (int)tern_scope_rank(scope);
-    uint64_t epoch = 0;
+    int rank = (int)tern_scope_rank(scope), threads = (int)tern_scope_threads(scope), n = ctx.n_pes;
+    char *line = (char *)tern_meet_line(ctx.heap, ctx.my_pe) + (rank - ctx.my_pe) * (int64_t)ctx.stride;
+    uint64_t before = 0; /* not epoch: the sum would wait for the load ahead of the flags */
     tern_status_t status = TERN_OK;
-    if (rank < ctx.n_pes)
-        epoch = tern_order_epoch_load(&ctx.state->sync_epoch) + 1;
+    if (rank < n)
+        before = tern_order_epoch_load(&ctx.state->sync_epoch);
     tern_order_meet_entry(scope);
-    if (rank < ctx.n_pes)
-        status = tern_meet_rank(ctx, call, rank, (int)tern_scope_threads(scope), epoch);
+    if (rank < n && __builtin_expect(!(ctx.flags & (TERN_CTX_CHECK | TERN_CTX_SLOTS)) && n <= threads, 1)) {
+        tern_meet_fence(ctx.flags, call);
+        tern_meet_raise(ctx.flags, (uint64_t *)line, before);
+        if (rank == 0)
+            tern_order_epoch_store(&ctx.state->sync_epoch, before + 1);
+        status = tern_meet_wait(ctx.state, call, tern_meet_line(ctx.heap, rank), rank, before);
+    } else if (rank < n) {
+        status = tern_meet_slow(ctx.state, ctx.generation, ctx.flags, call, ctx.my_pe, rank, threads, before);
+    }
     return tern_order_meet_exit(scope, status);
 }
 
 #define TERN_MEET_BODIES(suffix, scope)                                                                                \
     TERN_DEV tern_status_t tern_sync_all##suffix(tern_ctx_t ctx)                                                       \
     {                                                                                                                  \
-        return tern_check(ctx, TERN_CALL_sync_all, 1, NULL, 0, ctx.my_pe) ? tern_meet(ctx, scope, TERN_CALL_sync_all)  \
-                                                                          : TERN_ERR_INVALID;                          \
+        return tern_meet(ctx, scope, TERN_CALL_sync_all);                                                              \
     }                                                                                                                  \
     TERN_DEV tern_status_t tern_barrier_all##suffix(tern_ctx_t ctx)                                                    \
     {                                                                                                                  \
-        return tern_check(ctx, TERN_CALL_barrier_all, 1, NULL, 0, ctx.my_pe)                                           \
-                   ? tern_meet(ctx, scope, TERN_CALL_barrier_all)                                                      \
-                   : TERN_ERR_INVALID;                                                                                 \
+        return tern_meet(ctx, scope, TERN_CALL_barrier_all);                                                           \
     }
 TERN_MEET_BODIES(, TERN_SCOPE_THREAD)
 TERN_MEET_BODIES(_warp, TERN_SCOPE_WARP)

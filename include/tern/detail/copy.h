@@ -1,5 +1,5 @@
 /*
- * tern/detail/copy.h - copies by the threads of a scope: 16-byte vectors with eight in flight a thread; what is not
+ * tern/detail/copy.h - copies by the threads of a scope: 16-byte vectors with several in flight a thread; what is not
  * 16-byte aligned out of line; bulk-async through a lent stage where the device has that engine (sm_90) and it is faster.
  */
 #ifndef TERN_DETAIL_COPY_H
@@ -8,6 +8,8 @@
 #include <tern/detail/order.h>
 
 #define TERN_COPY_FLIGHT 8 /* vectors in flight a thread; smaller units: half of it, to save registers */
+/* The same of a block: 64 blocks of 1024 threads copy 64 MiB at 1907 GB/s with four, 1763 with eight, 1789 with two (H200). */
+#define TERN_COPY_FLIGHT_BLOCK 4
 
 /*
  * Units of type T: `n` of them, dealt out to `threads` threads. All loads of a round come before its stores, also in the
@@ -33,6 +35,7 @@
         }                                                                                                              \
     }
 TERN_COPY_UNITS(v4, tern_v4_t, TERN_COPY_FLIGHT, tern_prim_ld_v4, tern_prim_st_v4)
+TERN_COPY_UNITS(v4_block, tern_v4_t, TERN_COPY_FLIGHT_BLOCK, tern_prim_ld_v4, tern_prim_st_v4)
 TERN_COPY_UNITS(u64, uint64_t, TERN_COPY_FLIGHT / 2, tern_prim_ld_relaxed_u64, tern_prim_st_relaxed_u64)
 TERN_COPY_UNITS(u32, uint32_t, TERN_COPY_FLIGHT / 2, tern_prim_ld_relaxed_u32, tern_prim_st_relaxed_u32)
 TERN_COPY_UNITS(u16, uint16_t, TERN_COPY_FLIGHT / 2, tern_prim_ld_relaxed_u16, tern_prim_st_relaxed_u16)
@@ -101,7 +104,6 @@ TERN_DEV_SLOW void tern_copy_odd(char *dst, const char *src, size_t bytes, unsig
 #ifdef TERN_PRIM_BULK
 #define TERN_BULK_SLOTS 4u
 #define TERN_BULK_HEAD 128u /* barrier words, at the stage's begin */
-#define TERN_BULK_REST 512u /* a last piece up to this is copied directly, not in a round of its own */
 
 /*
  * One thread copies `bytes` (16-byte aligned, a multiple of 16, global memory on both sides) through the stage, three
@@ -111,18 +113,15 @@ TERN_DEV_SLOW void tern_copy_bulk(char *dst, const char *src, size_t bytes, void
 {
     uint32_t barriers = tern_prim_shared_addr(stage), slots = barriers + TERN_BULK_HEAD;
     uint32_t piece = (stage_bytes - TERN_BULK_HEAD) / TERN_BULK_SLOTS & ~15u;
-    size_t rest = bytes % piece;
-    if (rest > TERN_BULK_REST || rest == bytes)
-        rest = 0;
-    size_t bulk = bytes - rest, pieces = (bulk + piece - 1) / piece;
+    size_t pieces = (bytes + piece - 1) / piece;
+    piece = (uint32_t)((bytes + pieces - 1) / pieces + 15) & ~15u; /* equal ones: a short last one costs as much as a long one */
     unsigned used = pieces < TERN_BULK_SLOTS ? (unsigned)pieces : TERN_BULK_SLOTS;
     for (unsigned k = 0; k < used; k++)
         tern_prim_bulk_init(barriers + 8 * k);
     tern_order_async_fence();
-#define TERN_BULK_BYTES(i) (uint32_t)(bulk - (i) * piece < piece ? bulk - (i) * piece : piece)
+#define TERN_BULK_BYTES(i) (uint32_t)(bytes - (i) * piece < piece ? bytes - (i) * piece : piece)
     for (unsigned k = 0; k < used; k++)
         tern_prim_bulk_load(slots + k * piece, src + k * (size_t)piece, TERN_BULK_BYTES(k), barriers + 8 * k);
-    tern_copy_v4(dst + bulk, src + bulk, rest / 16, 0, 1);
     for (size_t i = 0; i < pieces; i++) {
         uint32_t k = (uint32_t)i % TERN_BULK_SLOTS, phase = (uint32_t)(i / TERN_BULK_SLOTS) & 1;
         tern_prim_bulk_load_wait(barriers + 8 * k, phase);
@@ -147,8 +146,7 @@ TERN_DEV bool tern_copy_bulk_better(int scope, size_t bytes, uint32_t stage_byte
         return bytes >= 256;
     if (scope == TERN_SCOPE_WARP)
         return bytes > 32 * 16 * TERN_COPY_FLIGHT;
-    return bytes > (size_t)tern_block_threads() * 16 * TERN_COPY_FLIGHT &&
-           (stage_bytes >= 65536 || tern_block_threads() <= 256);
+    return bytes >= 1024 && (bytes <= 65536 || stage_bytes >= 65536 || tern_block_threads() <= 256);
 }
 #endif
 
@@ -167,7 +165,9 @@ TERN_DEV void tern_copy(tern_ctx_t ctx, int scope, char *dst, const char *src, s
 #else
     (void)ctx;
 #endif
-    if (!odd)
+    if (!odd && scope == TERN_SCOPE_BLOCK)
+        tern_copy_v4_block(dst, src, bytes / 16, rank, threads);
+    else if (!odd)
         tern_copy_v4(dst, src, bytes / 16, rank, threads);
     else if (bytes == 8 && (odd & 7) == 0) {
         if (rank == 0)

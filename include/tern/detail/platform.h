@@ -18,15 +18,4 @@
 #define TERN_DEV_HOST static __host__ __device__ __forceinline__
 #define TERN_DEV_SLOW static __device__ __noinline__ __attribute__((unused))
 
-/* What the compiler may take for granted. */
-#if defined(__CUDACC__)
-#define TERN_ASSUME(cond) __builtin_assume(cond)
-#else
-#define TERN_ASSUME(cond)                                                                                              \
-    do {                                                                                                               \
-        if (!(cond))                                                                                                   \
-            __builtin_unreachable();                                                                                   \
-    } while (0)
-#endif
-
 #endif

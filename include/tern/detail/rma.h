@@ -142,14 +142,13 @@ TERN_DEV bool tern_check_strided(tern_ctx_t ctx, uint32_t call, unsigned size, c
 #define TERN_SCALAR_BODIES(name, T)                                                                                    \
     TERN_DEV void tern_##name##_p(tern_ctx_t ctx, T *dst, T value, int pe)                                             \
     {                                                                                                                  \
-        char *p = tern_access(ctx, TERN_CALL_p, dst, sizeof(T), pe);                                                   \
-        if (p)                                                                                                         \
-            tern_word_store(p, tern_##name##_word(value), sizeof(T));                                                  \
+        TERN_ACCESS(p, ctx, TERN_CALL_p, dst, sizeof(T), pe, )                                                         \
+        tern_word_store(p, tern_##name##_word(value), sizeof(T));                                                      \
     }                                                                                                                  \
     TERN_DEV T tern_##name##_g(tern_ctx_t ctx, const T *src, int pe)                                                   \
     {                                                                                                                  \
-        const char *p = tern_access(ctx, TERN_CALL_g, src, sizeof(T), pe);                                             \
-        return p ? tern_##name##_of(tern_word_load(p, sizeof(T))) : (T)0;                                              \
+        TERN_ACCESS(p, ctx, TERN_CALL_g, src, sizeof(T), pe, 0)                                                        \
+        return tern_##name##_of(tern_word_load(p, sizeof(T)));                                                         \
     }                                                                                                                  \
     TERN_STRIDED_BODY(name, T, , TERN_SCOPE_THREAD)                                                                    \
     TERN_STRIDED_BODY(name, T, _warp, TERN_SCOPE_WARP)                                                                 \

@@ -8,8 +8,8 @@
 TERN_DEV void tern_put_signal_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, uint64_t *sig,
                                     uint64_t value, int op, int pe)
 {
-    uint64_t *word = (uint64_t *)tern_access(ctx, TERN_CALL_put_signal, sig, 8, pe);
-    if (!word || !tern_check(ctx, TERN_CALL_put_signal, 1, dst, bytes, pe) ||
+    TERN_ACCESS(word, ctx, TERN_CALL_put_signal, sig, 8, pe, )
+    if (!tern_check(ctx, TERN_CALL_put_signal, 1, dst, bytes, pe) ||
         !tern_check_op(ctx, TERN_CALL_put_signal, op, TERN_SIGNAL_ADD, sig))
         return;
     tern_order_scope_entry(scope);
@@ -18,9 +18,9 @@ TERN_DEV void tern_put_signal_scope(tern_ctx_t ctx, int scope, void *dst, const 
     if (tern_scope_rank(scope) == 0) {
         if (op == TERN_SIGNAL_ADD) {
             tern_order_put_signal_fence();
-            tern_order_signal_add(word, value);
+            tern_order_signal_add((uint64_t *)word, value);
         } else {
-            tern_order_put_signal_release(word, value);
+            tern_order_put_signal_release((uint64_t *)word, value);
         }
     }
     tern_order_scope_exit(scope);
@@ -44,13 +44,13 @@ TERN_PUT_SIGNAL_BODIES(_block, TERN_SCOPE_BLOCK)
 
 TERN_DEV void tern_signal_op(tern_ctx_t ctx, uint64_t *sig, uint64_t val, int op, int pe)
 {
-    uint64_t *word = (uint64_t *)tern_access(ctx, TERN_CALL_signal_op, sig, 8, pe);
-    if (!word || !tern_check_op(ctx, TERN_CALL_signal_op, op, TERN_SIGNAL_ADD, sig))
+    TERN_ACCESS(word, ctx, TERN_CALL_signal_op, sig, 8, pe, )
+    if (!tern_check_op(ctx, TERN_CALL_signal_op, op, TERN_SIGNAL_ADD, sig))
         return;
     if (op == TERN_SIGNAL_ADD)
-        tern_order_signal_add(word, val);
+        tern_order_signal_add((uint64_t *)word, val);
     else
-        tern_order_signal_set(word, val);
+        tern_order_signal_set((uint64_t *)word, val);
 }
 
 TERN_DEV uint64_t tern_signal_fetch(tern_ctx_t ctx, const uint64_t *sig)

@@ -17,7 +17,7 @@ TERN_DEV bool tern_warp_first(void)
 }
 
 /* Status of the job: TERN_OK, or why it was aborted. */
-TERN_DEV_SLOW tern_status_t tern_abort_status(struct tern_state_dev *state)
+TERN_DEV tern_status_t tern_abort_status(struct tern_state_dev *state)
 {
     uint64_t now = tern_prim_clock_ns();
     uint64_t stamp = tern_order_abort_look(&state->abort_ns), word = tern_order_abort_look(&state->abort);
@@ -57,26 +57,33 @@ TERN_DEV uint64_t tern_wait_ns(const tern_wait_t *w)
     return w->look - TERN_ABORT_STALE_NS - w->begin;
 }
 
+/* The seldom part of a turn, in one call: what lives across it costs the caller registers. */
+TERN_DEV_SLOW tern_status_t tern_wait_look(struct tern_state_dev *state, uint64_t ns, uint32_t timeout_ms)
+{
+    return timeout_ms && ns > timeout_ms * 1000000ull ? TERN_ERR_TIMEOUT : tern_abort_status(state);
+}
+
+TERN_DEV_SLOW tern_status_t tern_wait_look_library(struct tern_state_dev *state, uint64_t ns, uint32_t call, int pe,
+                                                   uint64_t value)
+{
+    if (ns > tern_prim_ld_relaxed_u64(&state->library_timeout_ms) * 1000000ull)
+        tern_report_file(state, TERN_REPORT_TIMEOUT, call, TERN_WHY_TIMEOUT, 0, 0, pe, value);
+    return tern_abort_status(state);
+}
+
 /* One turn of a user's wait that is not satisfied yet. */
 TERN_DEV tern_status_t tern_wait_turn(tern_ctx_t ctx, tern_wait_t *w)
 {
     tern_prim_pause();
-    if (!tern_wait_due(w))
-        return TERN_OK;
-    if (ctx.timeout_ms && tern_wait_ns(w) > ctx.timeout_ms * 1000000ull)
-        return TERN_ERR_TIMEOUT;
-    return tern_abort_status(ctx.state);
+    return tern_wait_due(w) ? tern_wait_look(ctx.state, tern_wait_ns(w), ctx.timeout_ms) : TERN_OK;
 }
 
 /* One turn of a wait of the library: past its deadline it is reported once, and ends by the abort that follows. */
-TERN_DEV tern_status_t tern_wait_turn_library(tern_ctx_t ctx, tern_wait_t *w, uint32_t call, int pe, uint64_t value)
+TERN_DEV tern_status_t tern_wait_turn_library(struct tern_state_dev *state, tern_wait_t *w, uint32_t call, int pe,
+                                                     uint64_t value)
 {
     tern_prim_pause();
-    if (!tern_wait_due(w))
-        return TERN_OK;
-    if (tern_wait_ns(w) > tern_prim_ld_relaxed_u64(&ctx.state->library_timeout_ms) * 1000000ull)
-        tern_report_file(ctx.state, TERN_REPORT_TIMEOUT, call, TERN_WHY_TIMEOUT, 0, 0, pe, value);
-    return tern_abort_status(ctx.state);
+    return tern_wait_due(w) ? tern_wait_look_library(state, tern_wait_ns(w), call, pe, value) : TERN_OK;
 }
 
 /* ---- comparisons ------------------------------------------------------------------------------------------------------- */
@@ -255,7 +262,7 @@ TERN_DEV tern_status_t tern_signal_wait_until_block(tern_ctx_t ctx, uint64_t *si
 
 TERN_DEV tern_status_t tern_ctx_status(tern_ctx_t ctx)
 {
-    return tern_abort_status(ctx.state);
+    return tern_wait_look(ctx.state, 0, 0);
 }
 
 #define TERN_WAIT_BODIES(name, T)                                                                                      \
