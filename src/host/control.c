@@ -18,7 +18,7 @@
 #include "host/bootstrap/bootstrap.h"
 #include "host/fork.h"
 
-#define STOP_FLUSH_MS 1000
+#define STOP_FLUSH_MS 5000
 
 bool tern_control_watch_fd(struct tern_control *c, struct tern_source *source, uint32_t events)
 {

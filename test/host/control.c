@@ -119,6 +119,22 @@ static void barrier_holds(struct job *job, struct tern_rt *rt)
     }
 }
 
+/* The root has a large result first, and leaves at once: what it owes the others must still reach them. */
+static void leaves_at_once(struct job *job, struct tern_rt *rt)
+{
+    size_t bytes = 4 << 20;
+    char *in = malloc(bytes), *out = malloc(bytes * (size_t)job->n);
+    memset(in, 'a' + rt->pe, bytes);
+    tern_status_t status = tern_control_allgather(rt, NULL, in, bytes, out);
+    if (rt->pe == 0)
+        tern_control_stop(rt);
+    CHECK(status == TERN_OK, "PE %d: %s", rt->pe, tern_last_error());
+    for (int pe = 0; status == TERN_OK && pe < job->n; pe++)
+        CHECK(out[bytes * (size_t)(pe + 1) - 1] == 'a' + pe, "PE %d: the share of PE %d", rt->pe, pe);
+    free(in);
+    free(out);
+}
+
 /* Both sides of a pair that has no connection make one at the same moment; what is sent then must arrive once. */
 static void crossing(struct job *job, struct tern_rt *rt)
 {
@@ -378,6 +394,8 @@ int main(void)
         _Atomic int arrived = 0;
         struct job holds = {.n = 5, .net = (enum job_net)net, .seed = seed, .body = barrier_holds, .data = &arrived};
         job_run(&holds);
+        struct job leaves = {.n = 3, .net = (enum job_net)net, .body = leaves_at_once};
+        job_run(&leaves);
         struct job odd = {.n = 3, .net = (enum job_net)net, .body = strangers};
         job_run(&odd);
     }
