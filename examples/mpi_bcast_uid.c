@@ -1,7 +1,7 @@
 /*
- * mpi_bcast_uid.c - Tern beside MPI: rank 0 makes a unique id, MPI_Bcast hands it to all, and every rank becomes the PE of the
- * same number. Then both work in one program: a kernel passes numbers around the ring of PEs (mpi_bcast_uid_ring.cu), and MPI
- * adds up what arrived.
+ * mpi_bcast_uid.c - Tern beside MPI: rank 0 makes a unique id, MPI_Bcast hands it to all, and every rank becomes the PE
+ * of the same number. Then both work in one program: a kernel passes numbers around the ring of PEs
+ * (mpi_bcast_uid_ring.cu), and MPI adds up what arrived.
  *
  *   mpirun -n 4 mpi_bcast_uid
  */

@@ -1,7 +1,7 @@
 /*
- * control.c - the control plane's life and its thread. The thread sleeps in epoll, reads from all sockets, moves collective
- * calls on, watches for deaths and for reports of the device. It makes no device call. One lock guards everything; it is
- * never held across a wait.
+ * control.c - the control plane's life and its thread. The thread sleeps in epoll, reads from all sockets, moves
+ * collective calls on, watches for deaths and for reports of the device. It makes no device call. One lock guards
+ * everything; it is never held across a wait.
  */
 #include "host/control.h"
 
@@ -32,21 +32,24 @@ void tern_control_wait(struct tern_control *c, uint64_t deadline_ns)
     pthread_cond_timedwait(&c->cond, &c->lock, &ts);
 }
 
-/* ---- blobs -------------------------------------------------------------------------------------------------------------- */
+/* ---- blobs ------------------------------------------------------------------------------------------------------- */
 
 static tern_status_t blob_check(const struct tern_blob *blob, int pe)
 {
     if (blob->magic != TERN_BLOB_MAGIC)
-        return tern_error(TERN_ERR_VERSION, "PE %d published what this library does not understand; use one library version "
-                                            "on all PEs",
+        return tern_error(TERN_ERR_VERSION,
+                          "PE %d published what this library does not understand; use one library version "
+                          "on all PEs",
                           pe);
     if (blob->bytes != sizeof *blob)
-        return tern_error(TERN_ERR_VERSION, "PE %d has library version %u.%u.%u, this PE %d.%d.%d, and they cannot talk; use "
-                                            "one version on all PEs",
+        return tern_error(TERN_ERR_VERSION,
+                          "PE %d has library version %u.%u.%u, this PE %d.%d.%d, and they cannot talk; use "
+                          "one version on all PEs",
                           pe, blob->version / 10000, blob->version / 100 % 100, blob->version % 100, TERN_VERSION_MAJOR,
                           TERN_VERSION_MINOR, TERN_VERSION_PATCH);
     if (blob->pe != pe)
-        return tern_error(TERN_ERR_BOOTSTRAP, "PE %d published as PE %d; the launcher's numbers are inconsistent", pe, blob->pe);
+        return tern_error(TERN_ERR_BOOTSTRAP, "PE %d published as PE %d; the launcher's numbers are inconsistent", pe,
+                          blob->pe);
     return TERN_OK;
 }
 
@@ -101,7 +104,7 @@ const char *tern_link_name(struct tern_control *c, int pe, char *buf, size_t byt
     return buf;
 }
 
-/* ---- the thread --------------------------------------------------------------------------------------------------------- */
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 static void tick(struct tern_control *c)
 {
@@ -183,12 +186,13 @@ static tern_status_t thread_start(struct tern_control *c)
     int error = pthread_create(&c->thread, NULL, control_thread, c);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error)
-        return tern_error(TERN_ERR_SYSTEM, "cannot start the control thread: %s; raise the limit on processes", strerror(error));
+        return tern_error(TERN_ERR_SYSTEM, "cannot start the control thread: %s; raise the limit on processes",
+                          strerror(error));
     c->running = true;
     return TERN_OK;
 }
 
-/* ---- life --------------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static tern_status_t sources_open(struct tern_control *c)
 {
@@ -201,7 +205,8 @@ static tern_status_t sources_open(struct tern_control *c)
     c->timer.fd = tern_fork_end(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     if (c->epoll < 0 || c->wake.fd < 0 || c->timer.fd < 0 || timerfd_settime(c->timer.fd, 0, &period, NULL) ||
         !tern_control_watch_fd(c, &c->wake, EPOLLIN) || !tern_control_watch_fd(c, &c->timer, EPOLLIN))
-        return tern_error(TERN_ERR_SYSTEM, "cannot set up the control thread: %s; raise the limit on open files", strerror(errno));
+        return tern_error(TERN_ERR_SYSTEM, "cannot set up the control thread: %s; raise the limit on open files",
+                          strerror(errno));
     return TERN_OK;
 }
 
@@ -298,13 +303,15 @@ static tern_status_t links_wait(struct tern_control *c)
         if (pe == rt->n_pes)
             return TERN_OK;
         if (atomic_load(&rt->abort))
-            return tern_error((tern_status_t)TERN_ABORT_STATUS(atomic_load(&rt->abort)), "tern_init: %s", rt->abort_reason);
+            return tern_error((tern_status_t)TERN_ABORT_STATUS(atomic_load(&rt->abort)), "tern_init: %s",
+                              rt->abort_reason);
         if (c->links[pe].dead)
             return tern_error(TERN_ERR_PEER_DEAD, "tern_init: PE %d died; see its own messages", pe);
         if (tern_now_ns() >= deadline) {
             char name[128];
-            return tern_error(TERN_ERR_TIMEOUT, "tern_init: no connection with %s after %lld ms; see whether it runs, or raise "
-                                                "TERN_TIMEOUT_MS",
+            return tern_error(TERN_ERR_TIMEOUT,
+                              "tern_init: no connection with %s after %lld ms; see whether it runs, or raise "
+                              "TERN_TIMEOUT_MS",
                               tern_link_name(c, pe, name, sizeof name), (long long)rt->env.timeout_ms);
         }
         tern_control_wait(c, deadline);

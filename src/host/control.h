@@ -1,7 +1,8 @@
 /*
  * control.h - inside of the control plane, shared by control.c (life cycle, thread), control_conn.c (sockets),
- * control_coll.c (collective calls) and control_death.c (death, abort, reports). All state of one runtime hangs from struct
- * tern_control and is guarded by its lock; functions here are called with the lock held unless they say otherwise.
+ * control_coll.c (collective calls) and control_death.c (death, abort, reports). All state of one runtime hangs from
+ * struct tern_control and is guarded by its lock; functions here are called with the lock held unless they say
+ * otherwise.
  */
 #ifndef TERN_HOST_CONTROL_H
 #define TERN_HOST_CONTROL_H
@@ -11,11 +12,11 @@
 #include "host/rt.h"
 
 #define TERN_TREE_ARITY 16
-#define TERN_TICK_MS 50             /* reports, deadlines, retries */
-#define TERN_HEARTBEAT_MS 1000      /* TCP only; 3 missed (x TERN_TEST_SCALE) are a death */
+#define TERN_TICK_MS 50        /* reports, deadlines, retries */
+#define TERN_HEARTBEAT_MS 1000 /* TCP only; 3 missed (x TERN_TEST_SCALE) are a death */
 #define TERN_SILENCE_MS(rt) (3u * TERN_HEARTBEAT_MS * (uint64_t)(rt)->env.test_scale)
 #define TERN_CALL_BYTES 32
-#define TERN_MAX_FDS 64              /* in one frame */
+#define TERN_MAX_FDS 64 /* in one frame */
 
 /* Frames on a connection: header, body. Greetings never change their layout: they tell different versions apart. */
 enum tern_frame_type {
@@ -27,7 +28,7 @@ enum tern_frame_type {
     TERN_FRAME_ABORT,     /* struct tern_frame_abort, text */
     TERN_FRAME_DEAD,      /* the same: a PE died, the job goes on */
     TERN_FRAME_PING,
-    TERN_FRAME_BYE        /* the sender leaves in order: its closed socket is no death */
+    TERN_FRAME_BYE /* the sender leaves in order: its closed socket is no death */
 };
 
 struct tern_frame {
@@ -63,7 +64,14 @@ struct tern_frame_abort {
 };
 
 /* What an epoll event belongs to. */
-enum tern_source_kind { TERN_SOURCE_WAKE, TERN_SOURCE_TIMER, TERN_SOURCE_UNIX, TERN_SOURCE_TCP, TERN_SOURCE_CONN, TERN_SOURCE_PID };
+enum tern_source_kind {
+    TERN_SOURCE_WAKE,
+    TERN_SOURCE_TIMER,
+    TERN_SOURCE_UNIX,
+    TERN_SOURCE_TCP,
+    TERN_SOURCE_CONN,
+    TERN_SOURCE_PID
+};
 struct tern_source {
     enum tern_source_kind kind;
     int fd, pe;
@@ -74,7 +82,7 @@ enum tern_conn_state {
     TERN_CONN_GREETING,   /* ours; HELLO sent */
     TERN_CONN_ACCEPTED,   /* theirs; nothing known yet */
     TERN_CONN_UP,
-    TERN_CONN_DOOMED      /* closed; freed at the end of the thread's turn */
+    TERN_CONN_DOOMED /* closed; freed at the end of the thread's turn */
 };
 
 struct tern_out { /* a frame on its way out */
@@ -94,9 +102,9 @@ struct tern_conn {
     struct tern_out *out, **out_tail;
     char *in;
     size_t in_bytes, in_space;
-    int *fds, n_fds;           /* received, not yet claimed by a frame */
+    int *fds, n_fds; /* received, not yet claimed by a frame */
     bool fds_lost;
-    int error;                 /* of the last try to connect */
+    int error; /* of the last try to connect */
 };
 
 struct tern_fd_item { /* descriptors received, waiting for tern_control_fd_recv */
@@ -110,7 +118,7 @@ struct tern_fd_item { /* descriptors received, waiting for tern_control_fd_recv 
 struct tern_link { /* what is known of one PE */
     struct tern_conn *conn;
     struct tern_blob *blob;
-    struct tern_source pid;    /* pidfd of a process of this PID namespace, fd -1 = none */
+    struct tern_source pid; /* pidfd of a process of this PID namespace, fd -1 = none */
     bool same_node, dead, left;
     struct tern_fd_item *items;
 };
@@ -120,19 +128,19 @@ struct tern_coll;
 struct tern_control {
     struct tern_rt *rt;
     pthread_mutex_t lock;
-    pthread_cond_t cond;       /* anything an application thread may wait for */
+    pthread_cond_t cond; /* anything an application thread may wait for */
     pthread_t thread;
     bool running, stop;
-    bool started;              /* the first connections have been made */
+    bool started; /* the first connections have been made */
     int epoll;
     struct tern_source wake, timer, unix_listener, tcp_listener;
-    bool listeners_paused;     /* out of descriptors: try again at the next tick */
-    struct tern_link *links;   /* [n_pes] */
+    bool listeners_paused;   /* out of descriptors: try again at the next tick */
+    struct tern_link *links; /* [n_pes] */
     struct tern_conn *conns;
-    int strangers;             /* accepted, not greeted yet */
+    int strangers; /* accepted, not greeted yet */
     int deaths;
     struct tern_coll *colls;
-    uint32_t seq_all;          /* call counter of the group of all PEs */
+    uint32_t seq_all; /* call counter of the group of all PEs */
     struct tern_state_host *state;
     bool reported;
     uint64_t tick_ns;
@@ -140,12 +148,12 @@ struct tern_control {
 
 /* control.c */
 bool tern_control_watch_fd(struct tern_control *c, struct tern_source *source, uint32_t events);
-void tern_control_wait(struct tern_control *c, uint64_t deadline_ns); /* on cond, at most until then */
-tern_status_t tern_link_load(struct tern_control *c, int pe); /* links[pe].blob */
+void tern_control_wait(struct tern_control *c, uint64_t deadline_ns);                /* on cond, at most until then */
+tern_status_t tern_link_load(struct tern_control *c, int pe);                        /* links[pe].blob */
 const char *tern_link_name(struct tern_control *c, int pe, char *buf, size_t bytes); /* "PE 3 (process 17 on host)" */
 
 /* control_conn.c */
-tern_status_t tern_conn_listen(struct tern_control *c);   /* no lock: before the thread is there */
+tern_status_t tern_conn_listen(struct tern_control *c); /* no lock: before the thread is there */
 void tern_conn_unlisten(struct tern_control *c, struct tern_source *listener);
 void tern_conn_accept(struct tern_control *c, struct tern_source *listener);
 /* The connection with a PE, made if there is none yet. NULL: dead, left, or no memory. */
@@ -172,12 +180,12 @@ void tern_coll_tick(struct tern_control *c, uint64_t now);
 void tern_coll_free(struct tern_control *c);
 
 /* control_death.c */
-void tern_death_watch(struct tern_control *c, int pe);    /* pidfd */
+void tern_death_watch(struct tern_control *c, int pe); /* pidfd */
 void tern_death_found(struct tern_control *c, int pe, const char *how);
 void tern_death_told(struct tern_control *c, int from, const char *body, size_t bytes);
 void tern_abort_raise(struct tern_control *c, tern_status_t status, int pe, int except, const char *text);
 void tern_abort_told(struct tern_control *c, int from, const char *body, size_t bytes);
 void tern_report_poll(struct tern_control *c);
-void tern_deaths_tell(struct tern_control *c, int to);    /* all that are known, to a new neighbour */
+void tern_deaths_tell(struct tern_control *c, int to); /* all that are known, to a new neighbour */
 
 #endif

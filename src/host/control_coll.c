@@ -1,9 +1,9 @@
 /*
- * control_coll.c - collective calls of the control plane: up and down a 16-ary tree over the group's members (its lowest PE
- * is the root; up to 17 PEs it is a star). A call is known by group and sequence number; what must be equal is compared on
- * the way up, and the first difference becomes every member's error. Progress is made by whoever holds the lock: the calling
- * thread enters its share, the control thread brings the others', so that a PE whose program is late still collects, and can
- * name who has not come.
+ * control_coll.c - collective calls of the control plane: up and down a 16-ary tree over the group's members (its
+ * lowest PE is the root; up to 17 PEs it is a star). A call is known by group and sequence number; what must be equal
+ * is compared on the way up, and the first difference becomes every member's error. Progress is made by whoever holds
+ * the lock: the calling thread enters its share, the control thread brings the others', so that a PE whose program is
+ * late still collects, and can name who has not come.
  */
 #include "host/control.h"
 
@@ -28,20 +28,20 @@ struct part { /* a child's share that has arrived */
 struct tern_coll {
     struct tern_coll *next;
     uint32_t group, seq;
-    bool mine;               /* the own call has come; what follows up to `parts` is valid from then on */
-    const int *pes;          /* NULL: all */
+    bool mine;      /* the own call has come; what follows up to `parts` is valid from then on */
+    const int *pes; /* NULL: all */
     int index, members, children, taken;
-    uint32_t arrived;        /* bit per child */
+    uint32_t arrived; /* bit per child */
     struct tern_frame_up head;
-    char *acc;               /* allreduce: words so far; allgather: {index, data} of the subtree so far */
+    char *acc; /* allreduce: words so far; allgather: {index, data} of the subtree so far */
     size_t acc_bytes;
     const enum tern_reduce *ops;
     tern_status_t status;
     char text[TEXT_BYTES];
     bool sent, done;
     char *result;
-    struct part *parts;      /* not taken yet */
-    uint64_t first_ns;       /* the first sign of the call */
+    struct part *parts; /* not taken yet */
+    uint64_t first_ns;  /* the first sign of the call */
 };
 
 static int member_pe(const struct tern_coll *coll, int index)
@@ -123,7 +123,7 @@ static void coll_fail(struct tern_coll *coll, tern_status_t status, const char *
     va_end(args);
 }
 
-/* ---- combining -------------------------------------------------------------------------------------------------------------- */
+/* ---- combining --------------------------------------------------------------------------------------------------- */
 
 static uint64_t reduce(enum tern_reduce op, uint64_t a, uint64_t b)
 {
@@ -175,24 +175,27 @@ static void part_take(struct tern_coll *coll, const struct part *part)
     if (theirs->status != TERN_OK)
         coll_fail(coll, (tern_status_t)theirs->status, "%.*s", (int)part->bytes, part->payload);
     else if (index < 1 || (index - 1) / TERN_TREE_ARITY != coll->index || theirs->members != mine->members)
-        coll_fail(coll, TERN_ERR_MISMATCH, "PE %d and PE %d have different members in group %u; make groups by the same calls "
-                                           "on all PEs",
+        coll_fail(coll, TERN_ERR_MISMATCH,
+                  "PE %d and PE %d have different members in group %u; make groups by the same calls "
+                  "on all PEs",
                   member_pe(coll, coll->index), part->pe, coll->group);
     else if (theirs->kind != mine->kind || theirs->bytes != mine->bytes || theirs->ops != mine->ops)
-        coll_fail(coll, TERN_ERR_MISMATCH, "PE %d is in %.*s where PE %d is in %.*s (call %u of group %u); all PEs must make the "
-                                           "same collective calls in the same order",
-                  member_pe(coll, coll->index), TERN_CALL_BYTES, mine->call, part->pe, TERN_CALL_BYTES, theirs->call, coll->seq,
-                  coll->group);
+        coll_fail(coll, TERN_ERR_MISMATCH,
+                  "PE %d is in %.*s where PE %d is in %.*s (call %u of group %u); all PEs must make the "
+                  "same collective calls in the same order",
+                  member_pe(coll, coll->index), TERN_CALL_BYTES, mine->call, part->pe, TERN_CALL_BYTES, theirs->call,
+                  coll->seq, coll->group);
     else
         combine(coll, part->payload, part->bytes);
 }
 
-/* ---- up and down -------------------------------------------------------------------------------------------------------------- */
+/* ---- up and down ------------------------------------------------------------------------------------------------- */
 
 static void coll_send(struct tern_control *c, int pe, enum tern_frame_type type, const void *head, size_t head_bytes,
                       const void *body, size_t bytes)
 {
-    if (!tern_conn_send(c, pe, type, head, head_bytes, body, bytes, NULL, 0) && !c->links[pe].dead && !c->links[pe].left)
+    if (!tern_conn_send(c, pe, type, head, head_bytes, body, bytes, NULL, 0) && !c->links[pe].dead &&
+        !c->links[pe].left)
         tern_abort_raise(c, TERN_ERR_NO_MEMORY, c->rt->pe, -1, "no host memory for a message on the control plane");
 }
 
@@ -323,7 +326,7 @@ void tern_coll_down(struct tern_control *c, int pe, const char *body, size_t byt
     coll_done(c, coll);
 }
 
-/* ---- deadlines -------------------------------------------------------------------------------------------------------------- */
+/* ---- deadlines --------------------------------------------------------------------------------------------------- */
 
 /* Levels of the tree below a member. */
 static int height(const struct tern_coll *coll, int index)
@@ -337,8 +340,8 @@ static int height(const struct tern_coll *coll, int index)
 }
 
 /*
- * Who misses a PE says so at the deadline; who is farther off gives the nearer ones time to, and who waits for the answer
- * comes last.
+ * Who misses a PE says so at the deadline; who is farther off gives the nearer ones time to, and who waits for the
+ * answer comes last.
  */
 static uint64_t coll_deadline(const struct tern_control *c, const struct tern_coll *coll)
 {
@@ -347,7 +350,8 @@ static uint64_t coll_deadline(const struct tern_control *c, const struct tern_co
         levels = height(coll, 0) + 1;
     else if (coll->mine)
         levels = height(coll, coll->index) - 1;
-    return coll->first_ns + ((uint64_t)c->rt->env.timeout_ms + ANSWER_GRACE_MS * (uint64_t)(levels > 0 ? levels : 0)) * 1000000u;
+    return coll->first_ns +
+           ((uint64_t)c->rt->env.timeout_ms + ANSWER_GRACE_MS * (uint64_t)(levels > 0 ? levels : 0)) * 1000000u;
 }
 
 static int missing_child(const struct tern_coll *coll)
@@ -375,8 +379,9 @@ static void coll_overdue(struct tern_control *c, struct tern_coll *coll)
         bool subtree = (int64_t)member_index(coll, missing) * TERN_TREE_ARITY + 1 < coll->members;
         snprintf(who, sizeof who, subtree ? "PE %d or one behind it has not come" : "PE %d has not come", missing);
     }
-    snprintf(text, sizeof text, "%.*s (call %u of group %u): %s within %lld ms; all PEs must make the same collective calls, or raise "
-                                "TERN_TIMEOUT_MS",
+    snprintf(text, sizeof text,
+             "%.*s (call %u of group %u): %s within %lld ms; all PEs must make the same collective calls, or raise "
+             "TERN_TIMEOUT_MS",
              TERN_CALL_BYTES, call, coll->seq, coll->group, who, (long long)c->rt->env.timeout_ms);
     tern_abort_raise(c, TERN_ERR_TIMEOUT, missing, -1, text);
 }
@@ -389,7 +394,7 @@ void tern_coll_tick(struct tern_control *c, uint64_t now)
     }
 }
 
-/* ---- the calls ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
 
 static int dead_member(struct tern_control *c, const struct tern_coll *coll)
 {
@@ -417,8 +422,11 @@ static struct tern_coll *coll_begin(struct tern_control *c, const struct tern_gr
     first = coll->index * TERN_TREE_ARITY + 1;
     if (first < coll->members)
         coll->children = coll->members - first < TERN_TREE_ARITY ? coll->members - first : TERN_TREE_ARITY;
-    coll->head = (struct tern_frame_up){.group = coll->group, .seq = coll->seq, .kind = kind,
-                                        .members = (uint32_t)coll->members, .bytes = (uint32_t)bytes};
+    coll->head = (struct tern_frame_up){.group = coll->group,
+                                        .seq = coll->seq,
+                                        .kind = kind,
+                                        .members = (uint32_t)coll->members,
+                                        .bytes = (uint32_t)bytes};
     for (size_t i = 0; kind == COLL_ALLREDUCE && i < bytes / sizeof(uint64_t); i++)
         coll->head.ops = coll->head.ops * 31 + (uint32_t)ops[i] + 1;
     snprintf(coll->head.call, sizeof coll->head.call, "%s", tern_call_name ? tern_call_name : "an internal call");
@@ -442,7 +450,8 @@ static struct tern_coll *coll_begin(struct tern_control *c, const struct tern_gr
 static tern_status_t coll_end(struct tern_control *c, struct tern_coll *coll, void *out)
 {
     struct tern_rt *rt = c->rt;
-    uint64_t deadline = tern_now_ns() + ((uint64_t)rt->env.timeout_ms + (uint64_t)(height(coll, 0) + 3) * ANSWER_GRACE_MS) * 1000000u;
+    uint64_t deadline =
+        tern_now_ns() + ((uint64_t)rt->env.timeout_ms + (uint64_t)(height(coll, 0) + 3) * ANSWER_GRACE_MS) * 1000000u;
     tern_status_t status;
     int dead = -1;
 
@@ -458,13 +467,14 @@ static tern_status_t coll_end(struct tern_control *c, struct tern_coll *coll, vo
     } else if (coll->done) {
         status = tern_error(coll->status, "%s", coll->text);
     } else if (atomic_load(&rt->abort)) {
-        status = TERN_ABORT_STATUS(atomic_load(&rt->abort)) == TERN_ERR_TIMEOUT ? TERN_ERR_TIMEOUT : tern_abort_status(rt);
-        status = tern_error(status, "%.*s ended, for the job was aborted: %s; call tern_finalize", TERN_CALL_BYTES, coll->head.call,
-                            rt->abort_reason);
+        status =
+            TERN_ABORT_STATUS(atomic_load(&rt->abort)) == TERN_ERR_TIMEOUT ? TERN_ERR_TIMEOUT : tern_abort_status(rt);
+        status = tern_error(status, "%.*s ended, for the job was aborted: %s; call tern_finalize", TERN_CALL_BYTES,
+                            coll->head.call, rt->abort_reason);
     } else {
         char name[160];
-        status = tern_error(TERN_ERR_PEER_DEAD, "%.*s cannot complete: %s is dead; use a group without it", TERN_CALL_BYTES,
-                            coll->head.call, tern_link_name(c, dead, name, sizeof name));
+        status = tern_error(TERN_ERR_PEER_DEAD, "%.*s cannot complete: %s is dead; use a group without it",
+                            TERN_CALL_BYTES, coll->head.call, tern_link_name(c, dead, name, sizeof name));
     }
     coll_remove(c, coll);
     return status;
@@ -482,7 +492,8 @@ static tern_status_t coll_run(struct tern_rt *rt, const struct tern_group *group
     } else {
         struct tern_coll *coll = coll_begin(c, group, kind, in, bytes, ops);
         status = coll ? coll_end(c, coll, out)
-                      : tern_error(TERN_ERR_NO_MEMORY, "no host memory for a collective call of %zu bytes; free some", bytes);
+                      : tern_error(TERN_ERR_NO_MEMORY, "no host memory for a collective call of %zu bytes; free some",
+                                   bytes);
     }
     pthread_mutex_unlock(&c->lock);
     return status;
@@ -500,7 +511,8 @@ tern_status_t tern_control_allreduce(struct tern_rt *rt, const struct tern_group
     return coll_run(rt, group, COLL_ALLREDUCE, words, (size_t)count * sizeof *words, ops, words);
 }
 
-tern_status_t tern_control_allgather(struct tern_rt *rt, const struct tern_group *group, const void *in, size_t bytes, void *out)
+tern_status_t tern_control_allgather(struct tern_rt *rt, const struct tern_group *group, const void *in, size_t bytes,
+                                     void *out)
 {
     return coll_run(rt, group, COLL_ALLGATHER, in, bytes, NULL, out);
 }

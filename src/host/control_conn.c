@@ -27,7 +27,7 @@
 #define MAX_STRANGERS 1024
 #define MAX_FRAME (256u << 20)
 
-/* ---- listeners ---------------------------------------------------------------------------------------------------------- */
+/* ---- listeners --------------------------------------------------------------------------------------------------- */
 
 static socklen_t unix_address(struct sockaddr_un *un, const char *name)
 {
@@ -55,7 +55,8 @@ static tern_status_t listen_unix(struct tern_control *c)
     socklen_t length = unix_address(&un, blob->socket);
     if (c->unix_listener.fd < 0 || bind(c->unix_listener.fd, (struct sockaddr *)&un, length) ||
         listen(c->unix_listener.fd, SOMAXCONN) || !tern_control_watch_fd(c, &c->unix_listener, EPOLLIN))
-        return tern_error(TERN_ERR_SYSTEM, "cannot listen on a UNIX socket: %s; raise the limit on open files", strerror(errno));
+        return tern_error(TERN_ERR_SYSTEM, "cannot listen on a UNIX socket: %s; raise the limit on open files",
+                          strerror(errno));
     return TERN_OK;
 }
 
@@ -90,7 +91,7 @@ void tern_conn_unlisten(struct tern_control *c, struct tern_source *listener)
     listener->fd = -1;
 }
 
-/* ---- making and ending connections ---------------------------------------------------------------------------------------- */
+/* ---- making and ending connections ------------------------------------------------------------------------------- */
 
 static struct tern_conn *conn_new(struct tern_control *c, int pe, bool tcp, enum tern_conn_state state)
 {
@@ -236,7 +237,8 @@ struct tern_conn *tern_conn_get(struct tern_control *c, int pe)
     if (!conn)
         return NULL;
     link->conn = conn;
-    conn->deadline_ns = tern_now_ns() + (c->started ? TERN_SILENCE_MS(c->rt) : (uint64_t)c->rt->env.timeout_ms) * 1000000u;
+    conn->deadline_ns =
+        tern_now_ns() + (c->started ? TERN_SILENCE_MS(c->rt) : (uint64_t)c->rt->env.timeout_ms) * 1000000u;
     conn_try(c, conn);
     return conn;
 }
@@ -247,7 +249,8 @@ static void conn_lost(struct tern_control *c, struct tern_conn *conn, int error)
     int pe = conn->source.pe;
     switch (conn->state) {
     case TERN_CONN_CONNECTING:
-    case TERN_CONN_GREETING: /* full, not there yet, or it prefers its own connection to this one: the deadline decides */
+    case TERN_CONN_GREETING: /* full, not there yet, or it prefers its own connection to this one: the deadline decides
+                              */
         retry_later(c, conn, error);
         break;
     case TERN_CONN_UP:
@@ -262,7 +265,7 @@ static void conn_lost(struct tern_control *c, struct tern_conn *conn, int error)
     }
 }
 
-/* ---- out ------------------------------------------------------------------------------------------------------------------ */
+/* ---- out --------------------------------------------------------------------------------------------------------- */
 
 static void watch_out(struct tern_control *c, struct tern_conn *conn, bool on)
 {
@@ -413,7 +416,7 @@ bool tern_conn_flushed(struct tern_control *c)
     return true;
 }
 
-/* ---- greetings ------------------------------------------------------------------------------------------------------------ */
+/* ---- greetings --------------------------------------------------------------------------------------------------- */
 
 static void conn_greet(struct tern_control *c, struct tern_conn *conn, enum tern_frame_type type)
 {
@@ -444,8 +447,8 @@ static bool greeting_valid(struct tern_control *c, struct tern_conn *conn, const
     if (bytes != sizeof greeting)
         return false;
     memcpy(&greeting, body, sizeof greeting);
-    if (greeting.magic != GREETING_MAGIC || greeting.protocol != PROTOCOL || greeting.to != c->rt->pe || greeting.from < 0 ||
-        greeting.from >= c->rt->n_pes || greeting.from == c->rt->pe)
+    if (greeting.magic != GREETING_MAGIC || greeting.protocol != PROTOCOL || greeting.to != c->rt->pe ||
+        greeting.from < 0 || greeting.from >= c->rt->n_pes || greeting.from == c->rt->pe)
         return false;
     for (size_t i = 0; i < sizeof greeting.cookie; i++)
         difference |= greeting.cookie[i] ^ c->rt->blob.cookie[i];
@@ -531,7 +534,8 @@ void tern_conn_accept(struct tern_control *c, struct tern_source *listener)
             if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
                 epoll_ctl(c->epoll, EPOLL_CTL_DEL, listener->fd, NULL);
                 c->listeners_paused = true;
-                tern_log(TERN_LOG_WARN, "cannot accept a control connection: %s; raise the limit on open files", strerror(errno));
+                tern_log(TERN_LOG_WARN, "cannot accept a control connection: %s; raise the limit on open files",
+                         strerror(errno));
             }
             return;
         }
@@ -551,9 +555,10 @@ void tern_conn_accept(struct tern_control *c, struct tern_source *listener)
     }
 }
 
-/* ---- in ------------------------------------------------------------------------------------------------------------------- */
+/* ---- in ---------------------------------------------------------------------------------------------------------- */
 
-static void frame_handle(struct tern_control *c, struct tern_conn *conn, const struct tern_frame *frame, const char *body)
+static void frame_handle(struct tern_control *c, struct tern_conn *conn, const struct tern_frame *frame,
+                         const char *body)
 {
     int pe = conn->source.pe;
     if (conn->state == TERN_CONN_ACCEPTED && frame->type == TERN_FRAME_HELLO) {
@@ -676,7 +681,8 @@ static void conn_read(struct tern_control *c, struct tern_conn *conn)
             return;
         }
         struct iovec iov = {conn->in + conn->in_bytes, conn->in_space - conn->in_bytes};
-        struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
+        struct msghdr msg = {
+            .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
         ssize_t n = recvmsg(conn->source.fd, &msg, MSG_CMSG_CLOEXEC);
         if (n < 0 && errno == EINTR)
             continue;
@@ -731,8 +737,9 @@ static void conn_overdue(struct tern_control *c, struct tern_conn *conn)
         tern_death_found(c, pe, text);
         return;
     }
-    snprintf(text, sizeof text, "no control connection with %s within %lld ms (%s); see the network between the nodes, or raise "
-                                "TERN_TIMEOUT_MS",
+    snprintf(text, sizeof text,
+             "no control connection with %s within %lld ms (%s); see the network between the nodes, or raise "
+             "TERN_TIMEOUT_MS",
              tern_link_name(c, pe, name, sizeof name), (long long)c->rt->env.timeout_ms,
              conn->error ? strerror(conn->error) : "no answer");
     tern_conn_close(c, conn);

@@ -1,6 +1,6 @@
 /*
- * control_death.c - death of PEs (found here, or told by others), job abort and its flood, reports of the device. What is
- * known spreads over all connections: those of the node and a tree over all PEs that heals around the dead.
+ * control_death.c - death of PEs (found here, or told by others), job abort and its flood, reports of the device. What
+ * is known spreads over all connections: those of the node and a tree over all PEs that heals around the dead.
  */
 #include "host/control.h"
 
@@ -52,8 +52,8 @@ static int tree_parent(const struct tern_control *c, int pe, int lowest)
 }
 
 /*
- * Close the gap in the tree that a death left. Both ends of each new edge connect: an orphan that does not answer its new
- * parent has died too, unseen.
+ * Close the gap in the tree that a death left. Both ends of each new edge connect: an orphan that does not answer its
+ * new parent has died too, unseen.
  */
 static void tree_heal(struct tern_control *c)
 {
@@ -117,8 +117,8 @@ void tern_death_found(struct tern_control *c, int pe, const char *how)
 }
 
 /* Head and text of an abort or death frame; false if it is not one. */
-static bool told_parse(struct tern_control *c, const char *body, size_t bytes, struct tern_frame_abort *head, char *text,
-                       size_t text_bytes)
+static bool told_parse(struct tern_control *c, const char *body, size_t bytes, struct tern_frame_abort *head,
+                       char *text, size_t text_bytes)
 {
     if (bytes < sizeof *head)
         return false;
@@ -131,11 +131,12 @@ void tern_death_told(struct tern_control *c, int from, const char *body, size_t 
 {
     struct tern_frame_abort head;
     char text[384];
-    if (told_parse(c, body, bytes, &head, text, sizeof text) && head.pe >= 0 && head.pe != c->rt->pe && !c->links[head.pe].dead)
+    if (told_parse(c, body, bytes, &head, text, sizeof text) && head.pe >= 0 && head.pe != c->rt->pe &&
+        !c->links[head.pe].dead)
         death_mark(c, head.pe, from, text);
 }
 
-/* ---- abort ---------------------------------------------------------------------------------------------------------------- */
+/* ---- abort ------------------------------------------------------------------------------------------------------- */
 
 tern_status_t tern_abort_status(struct tern_rt *rt)
 {
@@ -181,7 +182,7 @@ void tern_control_abort(struct tern_rt *rt, tern_status_t status, int pe, const 
     pthread_mutex_unlock(&rt->control->lock);
 }
 
-/* ---- reports of the device -------------------------------------------------------------------------------------------------- */
+/* ---- reports of the device --------------------------------------------------------------------------------------- */
 
 static const char *const call_names[] = {
 #define CALL_NAME(name) "tern_" #name,
@@ -198,12 +199,12 @@ static void report_text(struct tern_control *c, const struct tern_report *report
         snprintf(why, sizeof why, "PE %d is not one of the %d PEs", report->pe, c->rt->n_pes);
         break;
     case TERN_WHY_ADDRESS:
-        snprintf(why, sizeof why, "%llu bytes at %#llx (for PE %d) are not in the symmetric heap", (unsigned long long)report->bytes,
-                 (unsigned long long)report->address, report->pe);
+        snprintf(why, sizeof why, "%llu bytes at %#llx (for PE %d) are not in the symmetric heap",
+                 (unsigned long long)report->bytes, (unsigned long long)report->address, report->pe);
         break;
     case TERN_WHY_ALIGN:
-        snprintf(why, sizeof why, "address %#llx (for PE %d) is not aligned to %llu bytes", (unsigned long long)report->address,
-                 report->pe, (unsigned long long)report->value);
+        snprintf(why, sizeof why, "address %#llx (for PE %d) is not aligned to %llu bytes",
+                 (unsigned long long)report->address, report->pe, (unsigned long long)report->value);
         break;
     case TERN_WHY_STALE:
         snprintf(why, sizeof why, "the context belongs to a runtime that has ended; fill it again by tern_ctx()");
@@ -216,8 +217,9 @@ static void report_text(struct tern_control *c, const struct tern_report *report
                  (unsigned long long)report->bytes, (unsigned long long)report->address);
         break;
     case TERN_WHY_TIMEOUT:
-        snprintf(why, sizeof why, "waited more than %lld ms for PE %d (value %llu); raise TERN_DEVICE_TIMEOUT_MS if the work takes "
-                                  "that long",
+        snprintf(why, sizeof why,
+                 "waited more than %lld ms for PE %d (value %llu); raise TERN_DEVICE_TIMEOUT_MS if the work takes "
+                 "that long",
                  (long long)c->rt->env.device_timeout_ms, report->pe, (unsigned long long)report->value);
         break;
     default:
@@ -225,7 +227,8 @@ static void report_text(struct tern_control *c, const struct tern_report *report
                  (unsigned long long)report->bytes);
         break;
     }
-    snprintf(text, bytes, "%s in a kernel of PE %d (block %u, thread %u): %s", call, c->rt->pe, report->block, report->thread, why);
+    snprintf(text, bytes, "%s in a kernel of PE %d (block %u, thread %u): %s", call, c->rt->pe, report->block,
+             report->thread, why);
 }
 
 void tern_report_poll(struct tern_control *c)

@@ -1,4 +1,5 @@
-/* control_fd.c - descriptors that PEs of a node hand each other over the control plane: received items, the two calls. */
+/* control_fd.c - descriptors that PEs of a node hand each other over the control plane: received items, the two calls.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,14 +48,15 @@ tern_status_t tern_control_fd_send(struct tern_rt *rt, int pe, uint64_t tag, con
     pthread_mutex_lock(&c->lock);
     tern_link_name(c, pe, name, sizeof name);
     if (count < 1 || count > TERN_MAX_FDS || !c->links[pe].same_node)
-        status = tern_error(TERN_ERR_INVALID, "cannot send %d descriptors to %s: 1 to %d, to a PE of this node", count, name, TERN_MAX_FDS);
+        status = tern_error(TERN_ERR_INVALID, "cannot send %d descriptors to %s: 1 to %d, to a PE of this node", count,
+                            name, TERN_MAX_FDS);
     else if (atomic_load(&rt->abort))
         status = tern_error(tern_abort_status(rt), "the job was aborted: %s; call tern_finalize", rt->abort_reason);
     else if (c->links[pe].dead)
         status = tern_error(TERN_ERR_PEER_DEAD, "cannot send descriptors to %s: it is dead", name);
     else if (!tern_conn_send(c, pe, TERN_FRAME_FD, &head, sizeof head, NULL, 0, fds, count))
-        status = tern_error(TERN_ERR_SYSTEM, "cannot send %d descriptors to %s: %s; raise the limit on open files", count, name,
-                            strerror(errno));
+        status = tern_error(TERN_ERR_SYSTEM, "cannot send %d descriptors to %s: %s; raise the limit on open files",
+                            count, name, strerror(errno));
     pthread_mutex_unlock(&c->lock);
     return status;
 }
@@ -92,7 +94,8 @@ tern_status_t tern_control_fd_recv(struct tern_rt *rt, int pe, uint64_t tag, int
             break;
         }
         if (tern_now_ns() >= deadline) {
-            snprintf(text, sizeof text, "%s has not sent its memory's descriptors within %lld ms; raise TERN_TIMEOUT_MS", name,
+            snprintf(text, sizeof text,
+                     "%s has not sent its memory's descriptors within %lld ms; raise TERN_TIMEOUT_MS", name,
                      (long long)rt->env.timeout_ms);
             tern_abort_raise(c, TERN_ERR_TIMEOUT, pe, -1, text);
             status = tern_error(TERN_ERR_TIMEOUT, "%s", text);
@@ -105,7 +108,8 @@ tern_status_t tern_control_fd_recv(struct tern_rt *rt, int pe, uint64_t tag, int
         if (good)
             memcpy(fds, item->fds, sizeof(int) * (size_t)count);
         else
-            status = tern_error(TERN_ERR_SYSTEM, "%d of %d descriptors from %s were lost on the way; raise the limit on open files",
+            status = tern_error(TERN_ERR_SYSTEM,
+                                "%d of %d descriptors from %s were lost on the way; raise the limit on open files",
                                 count - item->n_fds, count, name);
         tern_fd_item_free(item, !good);
     }

@@ -1,4 +1,5 @@
-/* describe.c - tern_describe and tern_describe_env: what was found and chosen, and the variables, as text, JSON, Markdown. */
+/* describe.c - tern_describe and tern_describe_env: what was found and chosen, and the variables, as text, JSON,
+ * Markdown. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static void json_string(struct text *t, const char *key, const char *value, cons
     add(t, "%s", after);
 }
 
-/* ---- variables ---------------------------------------------------------------------------------------------------------------- */
+/* ---- variables --------------------------------------------------------------------------------------------------- */
 
 static const char *const kind_names[] = {"bool", "int", "size", "enum", "string"};
 
@@ -58,7 +59,8 @@ static void env_text(struct text *t, const struct tern_env *env)
         char value[4096], allowed[512];
         tern_env_text(env, e, value, sizeof value);
         tern_env_allowed(e, allowed, sizeof allowed);
-        add(t, "%-22s %-6s %-10s %-10s %s", e->name, kind_names[e->kind], *e->def ? e->def : "-", *value ? value : "-", e->meaning);
+        add(t, "%-22s %-6s %-10s %-10s %s", e->name, kind_names[e->kind], *e->def ? e->def : "-", *value ? value : "-",
+            e->meaning);
         if (e->kind == TERN_ENV_enum)
             add(t, " (%s)", allowed);
         add(t, "%s\n", e->equal ? " [equal on all PEs]" : "");
@@ -130,7 +132,7 @@ size_t tern_describe_env(char *buf, size_t bytes, int format)
     return t.used;
 }
 
-/* ---- the runtime ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the runtime ------------------------------------------------------------------------------------------------- */
 
 static const char *peer_path(const struct tern_rt *rt, int pe)
 {
@@ -161,21 +163,24 @@ static void rt_text(struct text *t, struct tern_rt *rt)
     tern_device_describe(rt, device, sizeof device);
     add(t, "version      %d.%d.%d (ABI %u), %s device\n", TERN_VERSION_MAJOR, TERN_VERSION_MINOR, TERN_VERSION_PATCH,
         TERN_ABI_VERSION, tern_device_name());
-    add(t, "launch       %s: PE %d of %d, %d of %d on node %s, process %d\n", rt->bootstrap->name, rt->pe, rt->n_pes, rt->node_pe,
-        rt->node_n_pes, rt->blob.host, (int)rt->blob.pid);
+    add(t, "launch       %s: PE %d of %d, %d of %d on node %s, process %d\n", rt->bootstrap->name, rt->pe, rt->n_pes,
+        rt->node_pe, rt->node_n_pes, rt->blob.host, (int)rt->blob.pid);
     if (*tern_abort_reason())
         add(t, "aborted      %s\n", tern_abort_reason());
-    add(t, "device       %d: %s, %d multiprocessors, %" PRIu64 " MiB, shared by %d PEs\n", info.gpu, info.device, info.sms,
-        rt->device_id.memory >> 20, info.sharers);
+    add(t, "device       %d: %s, %d multiprocessors, %" PRIu64 " MiB, shared by %d PEs\n", info.gpu, info.device,
+        info.sms, rt->device_id.memory >> 20, info.sharers);
     if (*device)
         add(t, "             %s\n", device);
-    add(t, "heap         %" PRIu64 " bytes backed, %" PRIu64 " used, limit %" PRIu64 "; the runtime itself uses %" PRIu64 " bytes of the "
-           "device\n",
+    add(t,
+        "heap         %" PRIu64 " bytes backed, %" PRIu64 " used, limit %" PRIu64 "; the runtime itself uses %" PRIu64
+        " bytes of the "
+        "device\n",
         info.heap_bytes, info.heap_used, info.heap_max, info.runtime_bytes);
     add(t, "atomics      %s\n", rt->amo_direct ? "in GPU memory, by load/store" : "not available");
     add(t, "peers        %d of %d by load/store\n", info.near_pes, rt->n_pes);
     for (int pe = 0; pe < rt->n_pes; pe++)
-        add(t, "  PE %-6d %s (%s)%s\n", pe, peer_path(rt, pe), peer_why(rt, pe), tern_control_dead(rt, pe) ? ", dead" : "");
+        add(t, "  PE %-6d %s (%s)%s\n", pe, peer_path(rt, pe), peer_why(rt, pe),
+            tern_control_dead(rt, pe) ? ", dead" : "");
     add(t, "variables    ");
     for (int i = 0; i < tern_env_count; i++) {
         char value[4096];
@@ -195,19 +200,20 @@ static void rt_json(struct text *t, struct tern_rt *rt)
 
     tern_info_fill(rt, &info);
     tern_device_describe(rt, device, sizeof device);
-    add(t, "{\"version\":\"%d.%d.%d\",\"abi\":%u,", TERN_VERSION_MAJOR, TERN_VERSION_MINOR, TERN_VERSION_PATCH, TERN_ABI_VERSION);
+    add(t, "{\"version\":\"%d.%d.%d\",\"abi\":%u,", TERN_VERSION_MAJOR, TERN_VERSION_MINOR, TERN_VERSION_PATCH,
+        TERN_ABI_VERSION);
     json_string(t, "build", tern_device_name(), ",");
     json_string(t, "bootstrap", rt->bootstrap->name, ",");
-    add(t, "\"pe\":%d,\"n_pes\":%d,\"node_pe\":%d,\"node_n_pes\":%d,\"pid\":%d,", rt->pe, rt->n_pes, rt->node_pe, rt->node_n_pes,
-        (int)rt->blob.pid);
+    add(t, "\"pe\":%d,\"n_pes\":%d,\"node_pe\":%d,\"node_n_pes\":%d,\"pid\":%d,", rt->pe, rt->n_pes, rt->node_pe,
+        rt->node_n_pes, (int)rt->blob.pid);
     json_string(t, "host", rt->blob.host, ",");
     json_string(t, "abort_reason", tern_abort_reason(), ",");
     add(t, "\"device\":{\"ordinal\":%d,", info.gpu);
     json_string(t, "name", info.device, ",");
     json_string(t, "details", device, ",");
     add(t, "\"sms\":%d,\"bytes\":%" PRIu64 ",\"sharers\":%d},", info.sms, rt->device_id.memory, info.sharers);
-    add(t, "\"heap\":{\"bytes\":%" PRIu64 ",\"used\":%" PRIu64 ",\"max\":%" PRIu64 ",\"runtime_bytes\":%" PRIu64 "},", info.heap_bytes,
-        info.heap_used, info.heap_max, info.runtime_bytes);
+    add(t, "\"heap\":{\"bytes\":%" PRIu64 ",\"used\":%" PRIu64 ",\"max\":%" PRIu64 ",\"runtime_bytes\":%" PRIu64 "},",
+        info.heap_bytes, info.heap_used, info.heap_max, info.runtime_bytes);
     add(t, "\"atomics\":\"%s\",\"near_pes\":%d,\"peers\":[", rt->amo_direct ? "direct" : "none", info.near_pes);
     for (int pe = 0; pe < rt->n_pes; pe++) {
         add(t, "%s{\"pe\":%d,", pe ? "," : "", pe);
@@ -238,8 +244,8 @@ size_t tern_describe(char *buf, size_t bytes, int json)
         add(&t, "{\"version\":\"%d.%d.%d\",\"build\":\"%s\",\"running\":false}", TERN_VERSION_MAJOR, TERN_VERSION_MINOR,
             TERN_VERSION_PATCH, tern_device_name());
     else if (!rt)
-        add(&t, "version      %d.%d.%d (ABI %u), %s device\nno runtime is running\n", TERN_VERSION_MAJOR, TERN_VERSION_MINOR,
-            TERN_VERSION_PATCH, TERN_ABI_VERSION, tern_device_name());
+        add(&t, "version      %d.%d.%d (ABI %u), %s device\nno runtime is running\n", TERN_VERSION_MAJOR,
+            TERN_VERSION_MINOR, TERN_VERSION_PATCH, TERN_ABI_VERSION, tern_device_name());
     else if (json)
         rt_json(&t, rt);
     else

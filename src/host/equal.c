@@ -32,8 +32,9 @@ static tern_status_t difference_tell(const struct equal_values *all, int n_pes)
         const struct equal_values *other = &all[pe];
         int n = 0;
         if (other->version != first->version || other->abi != first->abi)
-            return tern_error(TERN_ERR_VERSION, "PE %d has library version %u.%u.%u (ABI %u), PE 0 has %u.%u.%u (ABI %u); use one "
-                                                "version on all PEs",
+            return tern_error(TERN_ERR_VERSION,
+                              "PE %d has library version %u.%u.%u (ABI %u), PE 0 has %u.%u.%u (ABI %u); use one "
+                              "version on all PEs",
                               pe, other->version / 10000, other->version / 100 % 100, other->version % 100, other->abi,
                               first->version / 10000, first->version / 100 % 100, first->version % 100, first->abi);
         for (int i = 0; i < tern_env_count && n < 32; i++) {
@@ -41,18 +42,21 @@ static tern_status_t difference_tell(const struct equal_values *all, int n_pes)
                 continue;
             if (memcmp(other->value[n], first->value[n], EQUAL_BYTES))
                 return tern_error(TERN_ERR_VERSION, "%s is %.*s on PE %d and %.*s on PE 0; set it alike on all PEs",
-                                  tern_env_entries[i].name, EQUAL_BYTES, other->value[n], pe, EQUAL_BYTES, first->value[n]);
+                                  tern_env_entries[i].name, EQUAL_BYTES, other->value[n], pe, EQUAL_BYTES,
+                                  first->value[n]);
             n++;
         }
     }
-    return tern_error(TERN_ERR_VERSION, "the PEs' configurations differ; use one library and the same TERN_* variables on all PEs");
+    return tern_error(TERN_ERR_VERSION,
+                      "the PEs' configurations differ; use one library and the same TERN_* variables on all PEs");
 }
 
 tern_status_t tern_equal_check(struct tern_rt *rt)
 {
     static const enum tern_reduce ops[] = {TERN_REDUCE_MIN, TERN_REDUCE_MAX, TERN_REDUCE_MIN,
                                            TERN_REDUCE_MAX, TERN_REDUCE_MIN, TERN_REDUCE_MAX};
-    uint64_t words[] = {rt->blob.version, rt->blob.version, rt->blob.abi, rt->blob.abi, rt->blob.config, rt->blob.config};
+    uint64_t words[] = {rt->blob.version, rt->blob.version, rt->blob.abi,
+                        rt->blob.abi,     rt->blob.config,  rt->blob.config};
     struct equal_values own, *all;
     tern_status_t status = tern_control_allreduce(rt, NULL, words, 6, ops);
 

@@ -1,6 +1,6 @@
 /*
- * fork.h - sockets that must not live on in forked children: a child that keeps a copy open would hide its parent's death
- * from the peers. Close-on-exec covers exec; this covers fork without exec.
+ * fork.h - sockets that must not live on in forked children: a child that keeps a copy open would hide its parent's
+ * death from the peers. Close-on-exec covers exec; this covers fork without exec.
  */
 #ifndef TERN_HOST_FORK_H
 #define TERN_HOST_FORK_H

@@ -1,12 +1,13 @@
 /*
- * init.c - the life of the runtime: tern_init and tern_finalize in their order and its reverse, the state block, the way
- * into every public call, and what happens when the process forks or exits under it.
+ * init.c - the life of the runtime: tern_init and tern_finalize in their order and its reverse, the state block, the
+ * way into every public call, and what happens when the process forks or exits under it.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "host/bootstrap/bootstrap.h"
 #include "host/rt.h"
+#include "host/range.h"
 
 struct tern_rt *tern_rt_current;
 _Thread_local const char *tern_call_name;
@@ -28,7 +29,7 @@ struct state_block {
 };
 static struct state_block *state_blocks;
 
-/* ---- fork and exit ---------------------------------------------------------------------------------------------------------- */
+/* ---- fork and exit ----------------------------------------------------------------------------------------------- */
 
 /* A child has the memory but not the threads: for it there is no runtime. Its sockets are closed in fork.c. */
 static void life_child(void)
@@ -51,7 +52,7 @@ static void life_register(void)
     atexit(life_exit);
 }
 
-/* ---- state block ------------------------------------------------------------------------------------------------------------ */
+/* ---- state block ------------------------------------------------------------------------------------------------- */
 
 tern_status_t tern_state_publish(struct tern_rt *rt)
 {
@@ -130,7 +131,7 @@ static void state_close(struct tern_rt *rt)
     tern_control_watch(rt);
 }
 
-/* ---- init ------------------------------------------------------------------------------------------------------------------- */
+/* ---- init -------------------------------------------------------------------------------------------------------- */
 
 /* The bootstrap's guess at this PE's number on its node: enough to choose a device before the PEs have met. */
 static tern_status_t node_guess(struct tern_rt *rt)
@@ -146,8 +147,8 @@ static tern_status_t node_guess(struct tern_rt *rt)
 }
 
 /*
- * Steps before the PEs have met. What fails here for this PE alone is kept in *own, so that it can still meet the others and
- * tell them, instead of letting them wait.
+ * Steps before the PEs have met. What fails here for this PE alone is kept in *own, so that it can still meet the
+ * others and tell them, instead of letting them wait.
  */
 static tern_status_t meet(struct tern_rt *rt, const tern_init_attr_t *attr, tern_status_t *own)
 {
@@ -226,14 +227,16 @@ static tern_status_t start(struct tern_rt *rt, const tern_init_attr_t *attr)
 static tern_status_t attr_check(const tern_init_attr_t *attr)
 {
     if (attr && attr->size != sizeof *attr)
-        return tern_error(TERN_ERR_INVALID, "tern_init_attr: `size` is %zu, not sizeof(tern_init_attr_t) = %zu; set it, and compile "
-                                            "with the headers of this library",
+        return tern_error(TERN_ERR_INVALID,
+                          "tern_init_attr: `size` is %zu, not sizeof(tern_init_attr_t) = %zu; set it, and compile "
+                          "with the headers of this library",
                           attr->size, sizeof *attr);
     return TERN_OK;
 }
 
 tern_status_t tern_init_attr(const tern_init_attr_t *attr)
 {
+    TERN_RANGE("tern_init_attr");
     struct tern_rt *rt;
     tern_status_t status = attr_check(attr);
 
@@ -243,7 +246,8 @@ tern_status_t tern_init_attr(const tern_init_attr_t *attr)
     pthread_once(&life_once, life_register);
     pthread_mutex_lock(&life_lock);
     if (tern_rt_current) {
-        status = tern_error(TERN_ERR_STATE, "tern_init: a runtime is running in this process; call tern_finalize first");
+        status =
+            tern_error(TERN_ERR_STATE, "tern_init: a runtime is running in this process; call tern_finalize first");
         goto out;
     }
     rt = calloc(1, sizeof *rt);
@@ -271,7 +275,7 @@ tern_status_t tern_init(void)
     return tern_init_attr(NULL);
 }
 
-/* ---- finalize --------------------------------------------------------------------------------------------------------------- */
+/* ---- finalize ---------------------------------------------------------------------------------------------------- */
 
 /* All PEs meet for the last time. A job that was aborted, or has dead PEs, does not wait. */
 static tern_status_t part(struct tern_rt *rt)
@@ -287,6 +291,7 @@ static tern_status_t part(struct tern_rt *rt)
 
 tern_status_t tern_finalize(void)
 {
+    TERN_RANGE("tern_finalize");
     struct tern_rt *rt;
     tern_status_t status;
 
@@ -312,7 +317,7 @@ int tern_initialized(void)
     return tern_rt_current != NULL;
 }
 
-/* ---- the way into a call ------------------------------------------------------------------------------------------------------ */
+/* ---- the way into a call ----------------------------------------------------------------------------------------- */
 
 struct tern_rt *tern_rt_enter(const char *call, tern_status_t *status)
 {
@@ -323,7 +328,8 @@ struct tern_rt *tern_rt_enter(const char *call, tern_status_t *status)
         return NULL;
     }
     if (atomic_load(&rt->abort)) {
-        *status = tern_error(tern_abort_status(rt), "%s: the job was aborted: %s; call tern_finalize", call, rt->abort_reason);
+        *status = tern_error(tern_abort_status(rt), "%s: the job was aborted: %s; call tern_finalize", call,
+                             rt->abort_reason);
         return NULL;
     }
     *status = TERN_OK;
@@ -344,7 +350,8 @@ tern_status_t tern_abort(const char *reason)
     struct tern_rt *rt = tern_rt_enter("tern_abort", &status);
     if (!rt)
         return status;
-    tern_control_abort(rt, TERN_ERR_ABORTED, rt->pe, "PE %d called tern_abort: %s", rt->pe, reason ? reason : "no reason given");
+    tern_control_abort(rt, TERN_ERR_ABORTED, rt->pe, "PE %d called tern_abort: %s", rt->pe,
+                       reason ? reason : "no reason given");
     return TERN_OK;
 }
 

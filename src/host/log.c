@@ -60,8 +60,8 @@ tern_status_t tern_log_open(enum tern_log_level level, const char *file, int pe)
         return tern_error(TERN_ERR_CONFIG, "TERN_LOG_FILE=%s is too long a name; choose a shorter one", file);
     fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0)
-        return tern_error(TERN_ERR_CONFIG, "TERN_LOG_FILE=%s: cannot write %s: %s; allowed: a file that can be written", file,
-                          name, strerror(errno));
+        return tern_error(TERN_ERR_CONFIG, "TERN_LOG_FILE=%s: cannot write %s: %s; allowed: a file that can be written",
+                          file, name, strerror(errno));
     atomic_store(&log_fd, fd);
     return TERN_OK;
 }
@@ -134,7 +134,6 @@ tern_status_t tern_error(tern_status_t status, const char *format, ...)
     va_end(args);
     return status;
 }
-
 
 const char *tern_last_error(void)
 {

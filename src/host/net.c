@@ -105,7 +105,8 @@ int tern_net_addresses(struct tern_addr *list, int max)
         list_add(list, max - 1, &count, &addr);
     if (!getifaddrs(&interfaces)) {
         for (struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
-            if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || i->ifa_flags & IFF_LOOPBACK || !from_sockaddr(i->ifa_addr, &addr))
+            if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || i->ifa_flags & IFF_LOOPBACK ||
+                !from_sockaddr(i->ifa_addr, &addr))
                 continue;
             if (addr.byte[0] == 0xfe && (addr.byte[1] & 0xc0) == 0x80)
                 continue; /* link-local: useless without its interface */

@@ -1,4 +1,5 @@
-/* net.h - TCP helpers of the unique-id bootstrap and the control plane. Addresses are 16 bytes, IPv4 as ::ffff:a.b.c.d. */
+/* net.h - TCP helpers of the unique-id bootstrap and the control plane. Addresses are 16 bytes, IPv4 as ::ffff:a.b.c.d.
+ */
 #ifndef TERN_HOST_NET_H
 #define TERN_HOST_NET_H
 

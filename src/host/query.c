@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "host/rt.h"
+#include "host/range.h"
 
 int tern_my_pe(void)
 {
@@ -68,8 +69,9 @@ tern_status_t tern_ctx_fill(tern_ctx_t *ctx, size_t size, uint32_t abi)
     if (!ctx)
         return tern_error(TERN_ERR_INVALID, "tern_ctx: the context is NULL; pass the address of a tern_ctx_t");
     if (size != sizeof *ctx || abi != TERN_ABI_VERSION)
-        return tern_error(TERN_ERR_VERSION, "tern_ctx: compiled with headers of ABI %u (%zu bytes), the library has ABI %u (%zu "
-                                            "bytes); compile with the headers of this library",
+        return tern_error(TERN_ERR_VERSION,
+                          "tern_ctx: compiled with headers of ABI %u (%zu bytes), the library has ABI %u (%zu "
+                          "bytes); compile with the headers of this library",
                           abi, size, TERN_ABI_VERSION, sizeof *ctx);
     memset(ctx, 0, sizeof *ctx);
     ctx->generation = rt->generation;
@@ -88,6 +90,7 @@ tern_status_t tern_ctx_fill(tern_ctx_t *ctx, size_t size, uint32_t abi)
 /* What finished kernels and the host stored is complete once this thread's stores are. */
 tern_status_t tern_quiet(void)
 {
+    TERN_RANGE("tern_quiet");
     tern_status_t status;
     if (!tern_rt_enter("tern_quiet", &status))
         return status;
@@ -97,6 +100,7 @@ tern_status_t tern_quiet(void)
 
 tern_status_t tern_barrier_all(void)
 {
+    TERN_RANGE("tern_barrier_all");
     tern_status_t status;
     struct tern_rt *rt = tern_rt_enter("tern_barrier_all", &status);
     if (!rt)

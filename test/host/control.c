@@ -1,4 +1,5 @@
-/* control.c - collective calls of the control plane over random groups against a model, descriptors, and odd callers. */
+/* control.c - collective calls of the control plane over random groups against a model, descriptors, and odd callers.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -15,7 +16,7 @@ static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
     return test_random(&state);
 }
 
-/* ---- collective calls ---------------------------------------------------------------------------------------------------------- */
+/* ---- collective calls -------------------------------------------------------------------------------------------- */
 
 #define WORDS 6
 
@@ -49,7 +50,8 @@ static void check_allreduce(struct tern_rt *rt, const struct tern_group *group, 
     }
     tern_status_t status = tern_control_allreduce(rt, group, words, n, ops);
     CHECK(status == TERN_OK, "PE %d: %s", rt->pe, tern_last_error());
-    CHECK(!memcmp(words, expected, sizeof(uint64_t) * (size_t)n), "PE %d: allreduce of %d words over %d PEs", rt->pe, n, count);
+    CHECK(!memcmp(words, expected, sizeof(uint64_t) * (size_t)n), "PE %d: allreduce of %d words over %d PEs", rt->pe, n,
+          count);
 }
 
 static void check_allgather(struct tern_rt *rt, const struct tern_group *group, const int *pes, int count, uint64_t tag)
@@ -156,7 +158,7 @@ static void crossing(struct job *job, struct tern_rt *rt)
     CHECK(tern_control_barrier(rt, NULL) == TERN_OK, "%s", tern_last_error());
 }
 
-/* ---- descriptors ---------------------------------------------------------------------------------------------------------------- */
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
 
 static int memfd_with(uint64_t value)
 {
@@ -173,7 +175,8 @@ static void check_fds(struct tern_rt *rt, int from, uint64_t tag, int count)
     for (int i = 0; status == TERN_OK && i < count; i++) {
         uint64_t value = 0;
         CHECK(pread(fds[i], &value, sizeof value, 0) == sizeof value, "a descriptor is not what was sent");
-        CHECK(value == mix((uint64_t)from, tag, (uint64_t)i), "PE %d: descriptor %d of tag %llu", rt->pe, i, (unsigned long long)tag);
+        CHECK(value == mix((uint64_t)from, tag, (uint64_t)i), "PE %d: descriptor %d of tag %llu", rt->pe, i,
+              (unsigned long long)tag);
         CHECK(fcntl(fds[i], F_GETFD) & FD_CLOEXEC, "descriptors must not survive exec");
         close(fds[i]);
     }
@@ -206,20 +209,22 @@ static void fds_pass(struct job *job, struct tern_rt *rt)
 static void fds_refused(struct job *job, struct tern_rt *rt)
 {
     int fd = memfd_with(1);
-    CHECK(tern_control_fd_send(rt, (rt->pe + 1) % job->n, 1, &fd, 1) == TERN_ERR_INVALID, "descriptors to another node");
+    CHECK(tern_control_fd_send(rt, (rt->pe + 1) % job->n, 1, &fd, 1) == TERN_ERR_INVALID,
+          "descriptors to another node");
     close(fd);
     CHECK(tern_control_barrier(rt, NULL) == TERN_OK, "%s", tern_last_error());
 }
 
-/* ---- strangers ------------------------------------------------------------------------------------------------------------------ */
+/* ---- strangers --------------------------------------------------------------------------------------------------- */
 
 static int dial_unix(const char *name)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     memcpy(un.sun_path + 1, name, strlen(name));
-    REQUIRE(!connect(fd, (struct sockaddr *)&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))),
-            "connect: %s", strerror(errno));
+    REQUIRE(
+        !connect(fd, (struct sockaddr *)&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))),
+        "connect: %s", strerror(errno));
     return fd;
 }
 
@@ -292,8 +297,8 @@ static void strangers(struct job *job, struct tern_rt *rt)
 }
 
 /*
- * A PE that has no connection yet is believed if it knows the cookie, and only then. PE 18 and PE 5 are no neighbours in the
- * tree; that the false PE 18 leaves without farewell then ends the job.
+ * A PE that has no connection yet is believed if it knows the cookie, and only then. PE 18 and PE 5 are no neighbours
+ * in the tree; that the false PE 18 leaves without farewell then ends the job.
  */
 static void believed(struct job *job, struct tern_rt *rt)
 {
@@ -312,14 +317,15 @@ static void believed(struct job *job, struct tern_rt *rt)
         CHECK(send(fd, &good, sizeof good, MSG_NOSIGNAL) == sizeof good, "send");
         CHECK(recv(fd, &answer, sizeof answer, MSG_WAITALL) == sizeof answer, "no welcome");
         CHECK(answer.frame.type == TERN_FRAME_WELCOME && answer.greeting.from == 5, "not a welcome");
-        CHECK(!memcmp(answer.greeting.cookie, job->blobs[18].cookie, sizeof answer.greeting.cookie), "not the caller's cookie");
+        CHECK(!memcmp(answer.greeting.cookie, job->blobs[18].cookie, sizeof answer.greeting.cookie),
+              "not the caller's cookie");
         close(fd);
     }
     CHECK(job_aborted(rt), "PE %d was not told", rt->pe);
     CHECK(strstr(rt->abort_reason, "PE 18 (process"), "%s", rt->abort_reason);
 }
 
-/* ---- impostors: somebody else answers where PE 0 should ------------------------------------------------------------------------- */
+/* ---- impostors: somebody else answers where PE 0 should ---------------------------------------------------------- */
 
 static struct {
     int listener;
@@ -332,7 +338,8 @@ static void *impostor_thread(void *arg)
 {
     (void)arg;
     for (;;) {
-        struct hello heard, answer = {{sizeof(struct tern_greeting), TERN_FRAME_WELCOME, 0}, {0x6f6c6c65u, 1, 0, 1, {3}}};
+        struct hello heard,
+            answer = {{sizeof(struct tern_greeting), TERN_FRAME_WELCOME, 0}, {0x6f6c6c65u, 1, 0, 1, {3}}};
         int fd = accept4(impostor.listener, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0)
             return NULL;
@@ -388,7 +395,8 @@ int main(void)
     for (int net = JOB_UNIX; net <= JOB_MIXED; net++) {
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             int rounds = sizes[i] > 10 ? 25 : 60;
-            struct job job = {.n = sizes[i], .net = (enum job_net)net, .seed = seed + i, .body = random_calls, .data = &rounds};
+            struct job job = {
+                .n = sizes[i], .net = (enum job_net)net, .seed = seed + i, .body = random_calls, .data = &rounds};
             job_run(&job);
         }
         _Atomic int arrived = 0;

@@ -1,12 +1,12 @@
 /*
- * control_fail.c - what ends collective calls of the control plane: different calls, PEs that do not come, job abort, death
- * under both policies, a silent network, reports of the device, PEs with other versions.
+ * control_fail.c - what ends collective calls of the control plane: different calls, PEs that do not come, job abort,
+ * death under both policies, a silent network, reports of the device, PEs with other versions.
  */
 #include "host/job.h"
 
 #define EXPECT_TEXT(text, part) CHECK(strstr(text, part), "PE %d: '%s' lacks '%s'", rt->pe, text, part)
 
-/* ---- different calls ------------------------------------------------------------------------------------------------------------ */
+/* ---- different calls --------------------------------------------------------------------------------------------- */
 
 static void mismatch(struct job *job, struct tern_rt *rt)
 {
@@ -57,7 +57,7 @@ static void groups_differ(struct job *job, struct tern_rt *rt)
     CHECK(tern_control_barrier(rt, NULL) == TERN_OK, "%s", tern_last_error());
 }
 
-/* ---- who does not come ---------------------------------------------------------------------------------------------------------- */
+/* ---- who does not come ------------------------------------------------------------------------------------------- */
 
 static void absent(struct job *job, struct tern_rt *rt)
 {
@@ -89,7 +89,7 @@ static void fds_absent(struct job *job, struct tern_rt *rt)
     CHECK(job_aborted(rt), "PE %d was not told", rt->pe);
 }
 
-/* ---- abort ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- abort ------------------------------------------------------------------------------------------------------- */
 
 static void abort_flood(struct job *job, struct tern_rt *rt)
 {
@@ -108,14 +108,15 @@ static void abort_flood(struct job *job, struct tern_rt *rt)
         EXPECT_TEXT(tern_last_error(), "enough 77");
     }
     CHECK(!strcmp(rt->abort_reason, "enough 77"), "PE %d: '%s'", rt->pe, rt->abort_reason);
-    CHECK(__atomic_load_n(&state.abort, __ATOMIC_ACQUIRE) == TERN_ABORT_WORD(1, who, TERN_ERR_ABORTED), "the device's word");
+    CHECK(__atomic_load_n(&state.abort, __ATOMIC_ACQUIRE) == TERN_ABORT_WORD(1, who, TERN_ERR_ABORTED),
+          "the device's word");
     CHECK(tern_control_barrier(rt, NULL) == TERN_ERR_ABORTED, "sticky");
     CHECK(tern_abort_status(rt) == TERN_ERR_ABORTED, "status");
     rt->state_host = NULL;
     tern_control_watch(rt);
 }
 
-/* ---- death ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- death ------------------------------------------------------------------------------------------------------- */
 
 static void death_aborts(struct job *job, struct tern_rt *rt)
 {
@@ -138,8 +139,8 @@ static void death_aborts(struct job *job, struct tern_rt *rt)
 }
 
 /*
- * Level 2: several PEs die, the root of the tree among them. Groups without them go on, groups with them are refused, and
- * an abort still reaches everybody alive.
+ * Level 2: several PEs die, the root of the tree among them. Groups without them go on, groups with them are refused,
+ * and an abort still reaches everybody alive.
  */
 static void death_masked(struct job *job, struct tern_rt *rt)
 {
@@ -195,7 +196,8 @@ static void death_masked(struct job *job, struct tern_rt *rt)
     EXPECT_TEXT(rt->abort_reason, "the living end it");
 }
 
-/* A PE whose thread has stopped, with its sockets open: over TCP only the heartbeat can tell; on one node it is not dead. */
+/* A PE whose thread has stopped, with its sockets open: over TCP only the heartbeat can tell; on one node it is not
+ * dead. */
 static void silence(struct job *job, struct tern_rt *rt)
 {
     if (rt->pe == 1)
@@ -211,7 +213,7 @@ static void silence(struct job *job, struct tern_rt *rt)
     }
 }
 
-/* ---- reports of the device ------------------------------------------------------------------------------------------------------ */
+/* ---- reports of the device --------------------------------------------------------------------------------------- */
 
 static const struct report_case {
     struct tern_report report;
@@ -219,17 +221,40 @@ static const struct report_case {
     const char *text;
 } report_cases[] = {
     {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_put, .why = TERN_WHY_PE, .pe = 9, .block = 3, .thread = 17},
-     TERN_ERR_INVALID, "tern_put in a kernel of PE 0 (block 3, thread 17): PE 9 is not one of the 2 PEs"},
-    {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_get, .why = TERN_WHY_ADDRESS, .pe = 1, .address = 0x1234, .bytes = 64},
-     TERN_ERR_INVALID, "tern_get in a kernel of PE 0 (block 0, thread 0): 64 bytes at 0x1234 (for PE 1) are not in the symmetric"},
-    {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_p, .why = TERN_WHY_ALIGN, .pe = 1, .address = 0x1001, .bytes = 64, .value = 8},
-     TERN_ERR_INVALID, "address 0x1001 (for PE 1) is not aligned to 8 bytes"},
-    {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_fence, .why = TERN_WHY_STALE}, TERN_ERR_STALE, "a runtime that has ended"},
-    {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_signal_op, .why = TERN_WHY_OP, .value = 99}, TERN_ERR_INVALID, "operator 99"},
-    {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_ctx_stage, .why = TERN_WHY_STAGE, .bytes = 7}, TERN_ERR_INVALID, "stage of 7 bytes"},
+     TERN_ERR_INVALID,
+     "tern_put in a kernel of PE 0 (block 3, thread 17): PE 9 is not one of the 2 PEs"},
+    {{.kind = TERN_REPORT_CHECK,
+      .call = TERN_CALL_get,
+      .why = TERN_WHY_ADDRESS,
+      .pe = 1,
+      .address = 0x1234,
+      .bytes = 64},
+     TERN_ERR_INVALID,
+     "tern_get in a kernel of PE 0 (block 0, thread 0): 64 bytes at 0x1234 (for PE 1) are not in the symmetric"},
+    {{.kind = TERN_REPORT_CHECK,
+      .call = TERN_CALL_p,
+      .why = TERN_WHY_ALIGN,
+      .pe = 1,
+      .address = 0x1001,
+      .bytes = 64,
+      .value = 8},
+     TERN_ERR_INVALID,
+     "address 0x1001 (for PE 1) is not aligned to 8 bytes"},
+    {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_fence, .why = TERN_WHY_STALE},
+     TERN_ERR_STALE,
+     "a runtime that has ended"},
+    {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_signal_op, .why = TERN_WHY_OP, .value = 99},
+     TERN_ERR_INVALID,
+     "operator 99"},
+    {{.kind = TERN_REPORT_CHECK, .call = TERN_CALL_ctx_stage, .why = TERN_WHY_STAGE, .bytes = 7},
+     TERN_ERR_INVALID,
+     "stage of 7 bytes"},
     {{.kind = TERN_REPORT_TIMEOUT, .call = TERN_CALL_sync_all, .why = TERN_WHY_TIMEOUT, .pe = 1, .value = 12},
-     TERN_ERR_TIMEOUT, "tern_sync_all in a kernel of PE 0 (block 0, thread 0): waited more than"},
-    {{.kind = TERN_REPORT_CHECK, .call = 999, .why = 999, .pe = 1}, TERN_ERR_INVALID, "a device call in a kernel of PE 0"},
+     TERN_ERR_TIMEOUT,
+     "tern_sync_all in a kernel of PE 0 (block 0, thread 0): waited more than"},
+    {{.kind = TERN_REPORT_CHECK, .call = 999, .why = 999, .pe = 1},
+     TERN_ERR_INVALID,
+     "a device call in a kernel of PE 0"},
 };
 
 static void device_report(struct job *job, struct tern_rt *rt)
@@ -254,7 +279,7 @@ static void device_report(struct job *job, struct tern_rt *rt)
     tern_control_watch(rt);
 }
 
-/* ---- versions ------------------------------------------------------------------------------------------------------------------- */
+/* ---- versions ---------------------------------------------------------------------------------------------------- */
 
 static void other_version(struct job *job, struct tern_rt *rt)
 {
@@ -339,7 +364,8 @@ int main(void)
             struct job dies = {.n = 40, .net = kind, .body = death_aborts, .data = &who};
             job_run(&dies);
         }
-        struct job masked = {.n = 40, .net = kind, .on_death = 1, .body = death_masked, .data = (void *)(uintptr_t)dead};
+        struct job masked = {
+            .n = 40, .net = kind, .on_death = 1, .body = death_masked, .data = (void *)(uintptr_t)dead};
         job_run(&masked);
     }
     struct job fds = {.n = 2, .timeout_ms = 300, .body = fds_absent};

@@ -1,8 +1,8 @@
 /*
- * death.c - a PE dies and nobody but the survivors themselves ends them: `kill -9` of one of 4 PEs at random moments of malloc,
- * put, wait, barrier and finalize. Every survivor must get a status, name the dead PE, finalize, and exit, in 2 s
- * (x TERN_TEST_SCALE: the bound is part of the contract); and nothing may be left. Also a PE whose forked child lives on, and one
- * that is only stopped. Argument: number of random points.
+ * death.c - a PE dies and nobody but the survivors themselves ends them: `kill -9` of one of 4 PEs at random moments of
+ * malloc, put, wait, barrier and finalize. Every survivor must get a status, name the dead PE, finalize, and exit, in 2
+ * s (x TERN_TEST_SCALE: the bound is part of the contract); and nothing may be left. Also a PE whose forked child lives
+ * on, and one that is only stopped. Argument: number of random points.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,16 +17,17 @@
 #define BOUND_S 2
 
 enum phase { MALLOC, PUT, WAIT, BARRIER, FINALIZE, FINALIZE_LATE, PHASES };
-static const char *const phase_names[] = {"malloc", "put", "wait", "barrier", "finalize", "finalize where the dead is late"};
+static const char *const phase_names[] = {"malloc",  "put",      "wait",
+                                          "barrier", "finalize", "finalize where the dead is late"};
 
 enum child { NO_CHILD, FORKED_CHILD, RAW_CHILD }; /* of the victim, asleep; raw: no handler of fork has run in it */
 
 struct plan {
     int phase, victim, child;
-    _Atomic int inside;         /* PEs that are in the phase */
-    _Atomic int stop;           /* PEs leave the phase together: the call that is to be the last one */
-    _Atomic int children[PES];  /* processes */
-    _Atomic int fds[PES];       /* descriptors that are open after tern_finalize, less those before tern_init */
+    _Atomic int inside;        /* PEs that are in the phase */
+    _Atomic int stop;          /* PEs leave the phase together: the call that is to be the last one */
+    _Atomic int children[PES]; /* processes */
+    _Atomic int fds[PES];      /* descriptors that are open after tern_finalize, less those before tern_init */
 };
 
 static struct forked job;
@@ -45,7 +46,7 @@ static int scale(void)
     return text && atoi(text) > 0 ? atoi(text) : 1;
 }
 
-/* ---- a PE --------------------------------------------------------------------------------------------------------------------- */
+/* ---- a PE -------------------------------------------------------------------------------------------------------- */
 
 static void inside(int pe)
 {
@@ -123,7 +124,7 @@ static int pe_body(struct forked *j, int pe)
     return status == TERN_ERR_PEER_DEAD ? 50 + dead : 48;
 }
 
-/* ---- what is left --------------------------------------------------------------------------------------------------------------- */
+/* ---- what is left ------------------------------------------------------------------------------------------------ */
 
 static int unix_sockets(const struct forked *j)
 {
@@ -154,7 +155,7 @@ static bool nothing_runs(void)
     return errno == ECHILD;
 }
 
-/* ---- one death ------------------------------------------------------------------------------------------------------------------ */
+/* ---- one death --------------------------------------------------------------------------------------------------- */
 
 static void launch(int phase, int victim, int child)
 {
@@ -200,7 +201,9 @@ static double die(int phase, int victim, int child, unsigned delay_us)
 {
     char what[128];
     snprintf(what, sizeof what, "PE %d killed in %s after %u us%s", victim, phase_names[phase], delay_us,
-             child == NO_CHILD ? "" : child == RAW_CHILD ? ", raw child" : ", child");
+             child == NO_CHILD    ? ""
+             : child == RAW_CHILD ? ", raw child"
+                                  : ", child");
     launch(phase, victim, child);
     if (phase == FINALIZE || phase == FINALIZE_LATE)
         atomic_store(&plan->stop, 1);
@@ -217,10 +220,11 @@ static double die(int phase, int victim, int child, unsigned delay_us)
         int status = job.exits[pe], code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
         if (pe == victim)
             continue;
-        CHECK(code == 50 + victim || (phase == FINALIZE && code == 49), "%s: PE %d ended with %#x: %s: %s", what, pe, status,
-              tern_status_name(job.result[pe].status), job.result[pe].error);
+        CHECK(code == 50 + victim || (phase == FINALIZE && code == 49), "%s: PE %d ended with %#x: %s: %s", what, pe,
+              status, tern_status_name(job.result[pe].status), job.result[pe].error);
         CHECK(code != 50 + victim || strstr(job.result[pe].reason, " died: "), "%s: '%s'", what, job.result[pe].reason);
-        CHECK(atomic_load(&plan->fds[pe]) == 0, "%s: PE %d left %d descriptors open", what, pe, atomic_load(&plan->fds[pe]));
+        CHECK(atomic_load(&plan->fds[pe]) == 0, "%s: PE %d left %d descriptors open", what, pe,
+              atomic_load(&plan->fds[pe]));
     }
     /* all sockets are gone, though a child that has inherited everything may still sleep (raw: it keeps its copies) */
     if (child != RAW_CHILD)
@@ -230,7 +234,8 @@ static double die(int phase, int victim, int child, unsigned delay_us)
     return seconds;
 }
 
-/* Stopped for longer than three heartbeats, in the middle of barriers: the others wait, and go on with it afterwards. */
+/* Stopped for longer than three heartbeats, in the middle of barriers: the others wait, and go on with it afterwards.
+ */
 static void stopped(void)
 {
     launch(BARRIER, -1, NO_CHILD);
@@ -243,7 +248,8 @@ static void stopped(void)
     waitpid(job.pids[1], &job.exits[1], 0);
     survivors_wait(1, now());
     for (int pe = 0; pe < PES; pe++)
-        CHECK(pe == 1 || job.exits[pe] == (50 + 1) << 8, "PE %d ended with %#x: %s", pe, job.exits[pe], job.result[pe].error);
+        CHECK(pe == 1 || job.exits[pe] == (50 + 1) << 8, "PE %d ended with %#x: %s", pe, job.exits[pe],
+              job.result[pe].error);
     CHECK(nothing_runs(), "processes are left");
 }
 

@@ -18,7 +18,8 @@ __global__ void wait_kernel(tern_ctx_t ctx, uint64_t *sig, int *status)
 
 tern_status_t death_put(tern_ctx_t ctx, void *dst, const void *src, size_t bytes)
 {
-    tern_status_t status = tern_launch(put_kernel, dim3(1), dim3(64), 0, NULL, ctx, (char *)dst, (const char *)src, bytes);
+    tern_status_t status =
+        tern_launch(put_kernel, dim3(1), dim3(64), 0, NULL, ctx, (char *)dst, (const char *)src, bytes);
     if (status == TERN_OK && cudaDeviceSynchronize() != cudaSuccess)
         status = TERN_ERR_DEVICE;
     return status;

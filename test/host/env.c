@@ -1,4 +1,5 @@
-/* env.c - the parser of TERN_* variables against good and bad values of every kind, the warning of unknown names, the log. */
+/* env.c - the parser of TERN_* variables against good and bad values of every kind, the warning of unknown names, the
+ * log. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,7 +22,8 @@ static void bad(const char *name, const char *value, const char *allowed)
     snprintf(expected, sizeof expected, "%s=%s is not allowed; allowed: %s", name, value, allowed);
     CHECK(!strcmp(tern_last_error(), expected), "'%s' instead of '%s'", tern_last_error(), expected);
     for (int i = 0; i < tern_env_count; i++)
-        CHECK(tern_env_is_default(&env, &tern_env_entries[i]), "%s=%s left %s changed", name, value, tern_env_entries[i].name);
+        CHECK(tern_env_is_default(&env, &tern_env_entries[i]), "%s=%s left %s changed", name, value,
+              tern_env_entries[i].name);
     tern_env_unload(&env);
     unsetenv(name);
 }
@@ -51,9 +53,10 @@ static void good(const char *name, const char *value, const char *text)
 static void values(void)
 {
     static const char *const bools[] = {"2", "-1", "yes!", "TRUE", " 1", "01", "1 "};
-    static const char *const ints[] = {"0", "-1", "1001", "x", "1x", "1.5", "0x10", " 7", "7 ", "99999999999999999999", "+", "-"};
-    static const char *const sizes[] = {"-1", "1KB", "K", "1k", "1.5G", "x", "0x10", " 1", "1 ", "18446744073709551616", "99999999999T",
-                                        "1P"};
+    static const char *const ints[] = {"0", "-1", "1001", "x", "1x", "1.5", "0x10", " 7", "7 ", "99999999999999999999",
+                                       "+", "-"};
+    static const char *const sizes[] = {
+        "-1", "1KB", "K", "1k", "1.5G", "x", "0x10", " 1", "1 ", "18446744073709551616", "99999999999T", "1P"};
     static const char *const enums[] = {"1", "abor", "aborts", "Abort", "mask|abort", "|", " mask"};
 
     for (size_t i = 0; i < sizeof bools / sizeof *bools; i++)
@@ -124,8 +127,9 @@ static void hash(void)
     tern_env_unload(&env);
     static const struct {
         const char *name, *value;
-    } changes[] = {{"TERN_CHECK", "1"}, {"TERN_ON_DEATH", "mask"}, {"TERN_HEAP_SIZE", "2M"}, {"TERN_ATOMICS", "direct"},
-                   {"TERN_LOG", "info"}, {"TERN_TIMEOUT_MS", "77"}, {"TERN_GPU", "3"}};
+    } changes[] = {{"TERN_CHECK", "1"},        {"TERN_ON_DEATH", "mask"}, {"TERN_HEAP_SIZE", "2M"},
+                   {"TERN_ATOMICS", "direct"}, {"TERN_LOG", "info"},      {"TERN_TIMEOUT_MS", "77"},
+                   {"TERN_GPU", "3"}};
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         setenv(changes[i].name, changes[i].value, 1);
         tern_env_load(&env);
@@ -140,7 +144,7 @@ static void hash(void)
     unsetenv("TERN_CHECK");
 }
 
-/* ---- the log -------------------------------------------------------------------------------------------------------------------- */
+/* ---- the log ----------------------------------------------------------------------------------------------------- */
 
 static char *file_text(const char *name)
 {
@@ -187,7 +191,8 @@ static void log_file(void)
     memset(longest, 'a', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
     tern_log(TERN_LOG_INFO, "%s", longest);
-    CHECK(tern_error(TERN_ERR_BUSY, "cause %d", 8) == TERN_ERR_BUSY && !strcmp(tern_last_error(), "cause 8"), "%s", tern_last_error());
+    CHECK(tern_error(TERN_ERR_BUSY, "cause %d", 8) == TERN_ERR_BUSY && !strcmp(tern_last_error(), "cause 8"), "%s",
+          tern_last_error());
     tern_log_close();
     const char *text = file_text(name);
     int lines = 0;
@@ -198,7 +203,8 @@ static void log_file(void)
 
     snprintf(pattern, sizeof pattern, "%s/no/such/dir", dir);
     CHECK(tern_log_open(TERN_LOG_WARN, pattern, 0) == TERN_ERR_CONFIG, "a file that cannot be written");
-    CHECK(strstr(tern_last_error(), "TERN_LOG_FILE=") && strstr(tern_last_error(), "No such file"), "%s", tern_last_error());
+    CHECK(strstr(tern_last_error(), "TERN_LOG_FILE=") && strstr(tern_last_error(), "No such file"), "%s",
+          tern_last_error());
     CHECK(tern_log_open(TERN_LOG_WARN, dir, 0) == TERN_ERR_CONFIG, "a directory");
     memset(longest, '/', sizeof longest - 1);
     tern_log_close();
@@ -226,7 +232,8 @@ static void names(void)
 {
     CHECK(!strcmp(tern_status_name(TERN_ERR_TIMEOUT), "TERN_ERR_TIMEOUT"), "name");
     CHECK(!strcmp(tern_status_text(TERN_ERR_TIMEOUT), "a deadline passed"), "text");
-    CHECK(!strcmp(tern_status_name((tern_status_t)999), "unknown status") && tern_status_text((tern_status_t)999), "unknown");
+    CHECK(!strcmp(tern_status_name((tern_status_t)999), "unknown status") && tern_status_text((tern_status_t)999),
+          "unknown");
     CHECK(tern_version() == TERN_VERSION_MAJOR * 10000 + TERN_VERSION_MINOR * 100 + TERN_VERSION_PATCH, "version");
 }
 

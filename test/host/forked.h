@@ -1,6 +1,6 @@
 /*
- * forked.h - jobs of forked processes that meet by a unique id, with nobody above them: no launcher that would kill the others
- * when one dies. The test program makes the ids and is no PE. Results come back through shared memory.
+ * forked.h - jobs of forked processes that meet by a unique id, with nobody above them: no launcher that would kill the
+ * others when one dies. The test program makes the ids and is no PE. Results come back through shared memory.
  */
 #ifndef TEST_HOST_FORKED_H
 #define TEST_HOST_FORKED_H
@@ -21,18 +21,18 @@
 struct forked_result {
     tern_status_t status;
     char error[1024], reason[600];
-    int fds;                    /* open descriptors before tern_init_attr */
+    int fds; /* open descriptors before tern_init_attr */
 };
 
 struct forked {
-    int n;                      /* PEs */
+    int n; /* PEs */
     tern_unique_id_t id;
     pid_t pids[FORKED_MAX];
-    int exits[FORKED_MAX];      /* wait status */
-    struct forked_result *result; /* [FORKED_MAX], shared */
-    const char *set[FORKED_MAX][2]; /* a variable of one PE: name, value */
-    int (*body)(struct forked *job, int pe); /* after tern_init_attr, whatever it returned; the exit status */
-    void *data;                 /* shared by fork */
+    int exits[FORKED_MAX];                         /* wait status */
+    struct forked_result *result;                  /* [FORKED_MAX], shared */
+    const char *set[FORKED_MAX][2];                /* a variable of one PE: name, value */
+    int (*body)(struct forked *job, int pe);       /* after tern_init_attr, whatever it returned; the exit status */
+    void *data;                                    /* shared by fork */
     int claim_pe[FORKED_MAX], claim_n[FORKED_MAX]; /* what a PE says it is, where not 0: number + 1, PEs */
 };
 
@@ -118,8 +118,8 @@ static inline void forked_wait(struct forked *job)
 static inline void forked_good(struct forked *job, const char *what)
 {
     for (int pe = 0; pe < FORKED_MAX; pe++)
-        CHECK(job->pids[pe] <= 0 || job->exits[pe] == 0, "%s: PE %d ended with wait status %#x: %s: %s", what, pe, job->exits[pe],
-              tern_status_name(job->result[pe].status), job->result[pe].error);
+        CHECK(job->pids[pe] <= 0 || job->exits[pe] == 0, "%s: PE %d ended with wait status %#x: %s: %s", what, pe,
+              job->exits[pe], tern_status_name(job->result[pe].status), job->result[pe].error);
 }
 
 #endif

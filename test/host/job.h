@@ -1,7 +1,7 @@
 /*
- * job.h - a job inside one process: every PE is a thread with a struct tern_rt of its own and a real control plane (real
- * sockets), met by way of an array. So the control plane runs under ThreadSanitizer, and over TCP without several nodes:
- * PEs that claim different boots are on different "nodes".
+ * job.h - a job inside one process: every PE is a thread with a struct tern_rt of its own and a real control plane
+ * (real sockets), met by way of an array. So the control plane runs under ThreadSanitizer, and over TCP without several
+ * nodes: PEs that claim different boots are on different "nodes".
  */
 #ifndef TEST_HOST_JOB_H
 #define TEST_HOST_JOB_H
@@ -20,17 +20,18 @@ struct job {
     int n;
     enum job_net net;
     int64_t timeout_ms;
-    int on_death;                                   /* 0 abort, 1 mask */
+    int on_death; /* 0 abort, 1 mask */
     uint64_t seed;
     void (*body)(struct job *job, struct tern_rt *rt);
-    void (*blob)(struct job *job, struct tern_rt *rt);   /* change the own blob before it is published; may be NULL */
-    void (*seen)(struct job *job, struct tern_rt *rt, int pe, struct tern_blob *blob); /* change what is read; may be NULL */
-    tern_status_t *status;                          /* [n] of tern_control_start, where the test looks at it; else NULL */
+    void (*blob)(struct job *job, struct tern_rt *rt); /* change the own blob before it is published; may be NULL */
+    void (*seen)(struct job *job, struct tern_rt *rt, int pe,
+                 struct tern_blob *blob); /* change what is read; may be NULL */
+    tern_status_t *status;                /* [n] of tern_control_start, where the test looks at it; else NULL */
     void *data;
     struct tern_blob *blobs;
     struct tern_rt **rts;
     pthread_barrier_t barrier;
-    bool crashed[64];                               /* PE has ended without taking leave */
+    bool crashed[64]; /* PE has ended without taking leave */
 };
 
 static struct job *job_now;
@@ -59,7 +60,8 @@ static tern_status_t job_local(struct tern_rt *rt, int **pes, int *count)
     return TERN_OK;
 }
 
-static const struct tern_bootstrap job_bootstrap = {.name = "job", .exchange = job_exchange, .get = job_get, .local = job_local};
+static const struct tern_bootstrap job_bootstrap = {
+    .name = "job", .exchange = job_exchange, .get = job_get, .local = job_local};
 
 struct job_pe {
     struct job *job;

@@ -1,6 +1,7 @@
 /*
- * life.c - the life of the runtime on any number of PEs: calls at the wrong time, three starts in a row, what the PEs learn of
- * each other, contexts, job abort and a new start after it, collective calls that do not match. Public API only.
+ * life.c - the life of the runtime on any number of PEs: calls at the wrong time, three starts in a row, what the PEs
+ * learn of each other, contexts, job abort and a new start after it, collective calls that do not match. Public API
+ * only.
  */
 #include <unistd.h>
 
@@ -21,7 +22,8 @@ static void without_runtime(void)
 
     CHECK(!tern_initialized(), "nothing runs");
     CHECK(tern_my_pe() == -1 && tern_n_pes() == -1 && tern_node_pe() == -1 && tern_node_n_pes() == -1, "numbers");
-    check_error(tern_finalize(), TERN_ERR_STATE, "tern_finalize: no runtime is running; call tern_init first", "finalize");
+    check_error(tern_finalize(), TERN_ERR_STATE, "tern_finalize: no runtime is running; call tern_init first",
+                "finalize");
     check_error(tern_ctx(&ctx), TERN_ERR_STATE, "tern_init first", "ctx");
     check_error(tern_get_info(&info), TERN_ERR_STATE, "tern_init first", "info");
     check_error(tern_barrier_all(), TERN_ERR_STATE, "tern_barrier_all", "barrier");
@@ -59,8 +61,8 @@ static void facts(void)
     CHECK(info.pe >= 0 && info.pe < info.n_pes && info.node_pe >= 0 && info.node_pe < info.node_n_pes, "ranges");
     CHECK(info.near_pes == info.n_pes, "%d of %d PEs are near", info.near_pes, info.n_pes);
     CHECK(info.sms > 0 && info.sharers > 0 && *info.device && info.heap_max > 0, "the device");
-    CHECK(info.n_pes > 1 ? !strcmp(info.bootstrap, "pmix") || !strcmp(info.bootstrap, "uid") : *info.bootstrap != 0, "%s",
-          info.bootstrap);
+    CHECK(info.n_pes > 1 ? !strcmp(info.bootstrap, "pmix") || !strcmp(info.bootstrap, "uid") : *info.bootstrap != 0,
+          "%s", info.bootstrap);
 
     /* a program with older headers */
     memset(&part, 0x77, sizeof part);

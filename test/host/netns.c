@@ -1,6 +1,7 @@
 /*
- * netns.c - PEs in two network namespaces of one host, made by the test (root, or a user namespace): the unique id is reached over
- * its addresses, the control planes speak TCP, and tern_init says on every PE that there is no path and why.
+ * netns.c - PEs in two network namespaces of one host, made by the test (root, or a user namespace): the unique id is
+ * reached over its addresses, the control planes speak TCP, and tern_init says on every PE that there is no path and
+ * why.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -86,8 +87,12 @@ static bool run(const char *format, int a, int b)
 static bool wire(int a, int b)
 {
     return run("nsenter -t %d -n ip link add tern0 type veth peer name tern1 netns %d", a, b) &&
-           run("nsenter -t %d -n sh -c 'ip addr add 10.98.%d.1/24 dev tern0 && ip link set tern0 up && ip link set lo up'", a, 7) &&
-           run("nsenter -t %d -n sh -c 'ip addr add 10.98.%d.2/24 dev tern1 && ip link set tern1 up && ip link set lo up'", b, 7);
+           run("nsenter -t %d -n sh -c 'ip addr add 10.98.%d.1/24 dev tern0 && ip link set tern0 up && ip link set lo "
+               "up'",
+               a, 7) &&
+           run("nsenter -t %d -n sh -c 'ip addr add 10.98.%d.2/24 dev tern1 && ip link set tern1 up && ip link set lo "
+               "up'",
+               b, 7);
 }
 
 int main(void)
@@ -118,9 +123,10 @@ int main(void)
     forked_wait(&job);
     for (int pe = 0; pe < PES; pe++) {
         const struct forked_result *result = &job.result[pe];
-        CHECK(result->status == TERN_ERR_UNREACHABLE, "PE %d got %s: %s", pe, tern_status_name(result->status), result->error);
-        CHECK(strstr(result->error, "PE 0 has no path to PE 2: in another network namespace of this host"), "PE %d: '%s'", pe,
+        CHECK(result->status == TERN_ERR_UNREACHABLE, "PE %d got %s: %s", pe, tern_status_name(result->status),
               result->error);
+        CHECK(strstr(result->error, "PE 0 has no path to PE 2: in another network namespace of this host"),
+              "PE %d: '%s'", pe, result->error);
     }
     return test_end("netns");
 }

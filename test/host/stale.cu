@@ -1,6 +1,6 @@
 /*
- * stale.cu - TERN_CHECK=1: a context of an ended runtime is found by the kernel that uses it, also after a job abort; the job is
- * aborted with that reason, and a new start works.
+ * stale.cu - TERN_CHECK=1: a context of an ended runtime is found by the kernel that uses it, also after a job abort; the
+ * job is aborted with that reason, and a new start works.
  */
 #include <unistd.h>
 
@@ -46,7 +46,8 @@ int main(void)
             CHECK(put(old, dst) == TERN_OK, "the launch itself: %s", tern_last_error());
         CHECK(status_soon() == TERN_ERR_ABORTED, "%s", tern_status_name(tern_status()));
         CHECK(strstr(tern_abort_reason(), "a runtime that has ended"), "'%s'", tern_abort_reason());
-        CHECK(strstr(tern_abort_reason(), "tern_p in a kernel of PE 0 (block 0, thread 0)"), "'%s'", tern_abort_reason());
+        CHECK(strstr(tern_abort_reason(), "tern_p in a kernel of PE 0 (block 0, thread 0)"), "'%s'",
+              tern_abort_reason());
         CHECK(tern_finalize() == TERN_OK, "%s", tern_last_error());
         old = ctx;
     }

@@ -1,7 +1,7 @@
 /*
  * uid.c - the unique-id bootstrap: jobs of forked processes, who comes wrongly or not at all, strangers; differing
- * configurations; and what becomes of processes that a launcher started without PMIx. Links the library's inside to speak
- * to the meeting and to make control calls.
+ * configurations; and what becomes of processes that a launcher started without PMIx. Links the library's inside to
+ * speak to the meeting and to make control calls.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -17,10 +17,10 @@ static struct forked job;
     do {                                                                                                               \
         CHECK(job.result[pe].status == (expected), "PE %d got %s: %s", pe, tern_status_name(job.result[pe].status),    \
               job.result[pe].error);                                                                                   \
-        CHECK(strstr(job.result[pe].error, text), "PE %d: '%s' lacks '%s'", pe, job.result[pe].error, text);            \
+        CHECK(strstr(job.result[pe].error, text), "PE %d: '%s' lacks '%s'", pe, job.result[pe].error, text);           \
     } while (0)
 
-/* ---- all is well ---------------------------------------------------------------------------------------------------------------- */
+/* ---- all is well ------------------------------------------------------------------------------------------------- */
 
 static int use_body(struct forked *j, int pe)
 {
@@ -89,7 +89,7 @@ static void tree(uint64_t seed)
     forked_good(&job, "tree");
 }
 
-/* ---- who comes wrongly ------------------------------------------------------------------------------------------------------------ */
+/* ---- who comes wrongly ------------------------------------------------------------------------------------------- */
 
 static void missing(void)
 {
@@ -134,7 +134,8 @@ static void wrong_ids(void)
     tern_unique_id_t junk;
     tern_init_attr_t attr = {.size = sizeof attr, .id = &junk, .n_pes = 1, .gpu = -1};
     memset(&junk, 0x5a, sizeof junk);
-    CHECK(tern_init_attr(&attr) == TERN_ERR_INVALID && strstr(tern_last_error(), "was not made by"), "%s", tern_last_error());
+    CHECK(tern_init_attr(&attr) == TERN_ERR_INVALID && strstr(tern_last_error(), "was not made by"), "%s",
+          tern_last_error());
 
     /* an id starts one runtime */
     forked_new(&job, 1);
@@ -142,18 +143,19 @@ static void wrong_ids(void)
     forked_wait(&job);
     RESULT(0, TERN_OK, "");
     attr.id = &job.id;
-    CHECK(tern_init_attr(&attr) == TERN_ERR_BOOTSTRAP && strstr(tern_last_error(), "an id starts one runtime only"), "%s",
-          tern_last_error());
+    CHECK(tern_init_attr(&attr) == TERN_ERR_BOOTSTRAP && strstr(tern_last_error(), "an id starts one runtime only"),
+          "%s", tern_last_error());
     CHECK(!tern_initialized(), "nothing runs");
 }
 
-/* ---- strangers -------------------------------------------------------------------------------------------------------------------- */
+/* ---- strangers --------------------------------------------------------------------------------------------------- */
 
 static int dial(void)
 {
     struct tern_uid uid;
     memcpy(&uid, &job.id, sizeof uid);
-    struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(uid.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in in = {
+        .sin_family = AF_INET, .sin_port = htons(uid.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     REQUIRE(fd >= 0 && !connect(fd, (struct sockaddr *)&in, sizeof in), "connect: %s", strerror(errno));
     return fd;
@@ -224,7 +226,7 @@ static void other_library(void)
     RESULT(0, TERN_ERR_VERSION, "PE 1 has another library version");
 }
 
-/* ---- configurations ----------------------------------------------------------------------------------------------------------------- */
+/* ---- configurations ---------------------------------------------------------------------------------------------- */
 
 static void configurations(void)
 {
@@ -250,7 +252,7 @@ static void configurations(void)
     }
 }
 
-/* ---- processes that a launcher without PMIx started ------------------------------------------------------------------------------------ */
+/* ---- processes that a launcher without PMIx started -------------------------------------------------------------- */
 
 static void accidental(int stale)
 {
@@ -262,8 +264,8 @@ static void accidental(int stale)
         setenv(names[i], "4", 1);
         snprintf(text, sizeof text, "4 processes (%s=4)", names[i]);
         CHECK(tern_init() == TERN_ERR_LAUNCHER && strstr(tern_last_error(), text), "%s", tern_last_error());
-        CHECK(strstr(tern_last_error(), "srun --mpi=pmix") && strstr(tern_last_error(), "TERN_BOOTSTRAP=singleton"), "%s",
-              tern_last_error());
+        CHECK(strstr(tern_last_error(), "srun --mpi=pmix") && strstr(tern_last_error(), "TERN_BOOTSTRAP=singleton"),
+              "%s", tern_last_error());
         setenv("TERN_BOOTSTRAP", "singleton", 1);
         CHECK(tern_init() == TERN_OK && tern_n_pes() == 1, "%s", tern_last_error());
         CHECK(tern_finalize() == TERN_OK, "%s", tern_last_error());
@@ -275,8 +277,8 @@ static void accidental(int stale)
     }
     setenv("TERN_BOOTSTRAP", "pmix", 1);
     tern_status_t status = tern_init();
-    CHECK(status == TERN_ERR_BOOTSTRAP || (status == TERN_ERR_LAUNCHER && strstr(tern_last_error(), "without PMIx")), "%s",
-          tern_last_error());
+    CHECK(status == TERN_ERR_BOOTSTRAP || (status == TERN_ERR_LAUNCHER && strstr(tern_last_error(), "without PMIx")),
+          "%s", tern_last_error());
     unsetenv("TERN_BOOTSTRAP");
 }
 
@@ -293,7 +295,7 @@ static void accidental_stale(void)
     CHECK(waitpid(child, &status, 0) == child && status == 0, "with a stale launcher: %#x", status);
 }
 
-/* ---- fork and exit ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- fork and exit ----------------------------------------------------------------------------------------------- */
 
 static int forks_body(struct forked *j, int pe)
 {
@@ -342,7 +344,8 @@ static void fork_and_exit(void)
 
 int main(void)
 {
-    static const char *const launcher[] = {"PMIX_NAMESPACE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+    static const char *const launcher[] = {"PMIX_NAMESPACE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
+                                           "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
     uint64_t seed = test_seed();
     alarm(110);
     for (size_t i = 0; i < sizeof launcher / sizeof *launcher; i++)

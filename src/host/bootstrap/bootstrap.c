@@ -111,14 +111,16 @@ static tern_status_t no_server(struct tern_rt *rt)
     long count;
     const char *name = launcher_count(&count);
     if (name)
-        return tern_error(TERN_ERR_LAUNCHER,
-                          "the launcher started %ld processes (%s=%ld), but no PMIx server answers%s, so each would be a job "
-                          "of one PE; use srun --mpi=pmix, mpirun of an Open MPI with PMIx, or prterun; or "
-                          "TERN_BOOTSTRAP=singleton if one PE per process is meant",
-                          count, name, count, getenv("PMIX_NAMESPACE") ? "" : " (PMIX_NAMESPACE is not set)");
+        return tern_error(
+            TERN_ERR_LAUNCHER,
+            "the launcher started %ld processes (%s=%ld), but no PMIx server answers%s, so each would be a job "
+            "of one PE; use srun --mpi=pmix, mpirun of an Open MPI with PMIx, or prterun; or "
+            "TERN_BOOTSTRAP=singleton if one PE per process is meant",
+            count, name, count, getenv("PMIX_NAMESPACE") ? "" : " (PMIX_NAMESPACE is not set)");
     if (rt->env.bootstrap == BOOTSTRAP_PMIX)
-        return tern_error(TERN_ERR_BOOTSTRAP, "TERN_BOOTSTRAP=pmix, but no PMIx server answers%s; start the program by srun "
-                                              "--mpi=pmix, mpirun or prterun",
+        return tern_error(TERN_ERR_BOOTSTRAP,
+                          "TERN_BOOTSTRAP=pmix, but no PMIx server answers%s; start the program by srun "
+                          "--mpi=pmix, mpirun or prterun",
                           getenv("PMIX_NAMESPACE") ? "" : " (PMIX_NAMESPACE is not set)");
     rt->bootstrap = &tern_bootstrap_singleton;
     return TERN_OK;
@@ -137,8 +139,9 @@ static tern_status_t choose_pmix(struct tern_rt *rt)
 static tern_status_t choose_pmix(struct tern_rt *rt)
 {
     if (getenv("PMIX_NAMESPACE") || rt->env.bootstrap == BOOTSTRAP_PMIX)
-        return tern_error(TERN_ERR_LAUNCHER, "this library was built without PMIx; build it with libpmix-dev present, or "
-                                             "start it by tern_init_attr with a unique id, or set TERN_BOOTSTRAP=singleton");
+        return tern_error(TERN_ERR_LAUNCHER,
+                          "this library was built without PMIx; build it with libpmix-dev present, or "
+                          "start it by tern_init_attr with a unique id, or set TERN_BOOTSTRAP=singleton");
     return no_server(rt);
 }
 #endif

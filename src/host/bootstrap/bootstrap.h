@@ -4,7 +4,8 @@
 
 #include "host/rt.h"
 
-/* Identity of the place a process runs in: equal boot and netns = abstract UNIX sockets and loopback work between them. */
+/* Identity of the place a process runs in: equal boot and netns = abstract UNIX sockets and loopback work between them.
+ */
 struct tern_place {
     uint64_t boot, netns, pidns;
 };
@@ -20,8 +21,8 @@ tern_status_t tern_random_bytes(void *buf, size_t bytes);
 uint64_t tern_now_ns(void);
 
 /*
- * Join the PMIx server: TERN_OK, or TERN_ERR_UNREACHABLE when there is none (no sentence recorded: the caller decides what
- * that means), or another status with a sentence. The connection stays for the life of the process.
+ * Join the PMIx server: TERN_OK, or TERN_ERR_UNREACHABLE when there is none (no sentence recorded: the caller decides
+ * what that means), or another status with a sentence. The connection stays for the life of the process.
  */
 tern_status_t tern_pmix_join(void);
 

@@ -1,7 +1,7 @@
 /*
- * pmix.c - the bootstrap under a PMIx launcher: one commit and one collecting fence. Keys carry the number of the exchange,
- * so that a new tern_init never reads an old blob. The connection to the server lives as long as the process (another
- * library, MPI say, may share it) and ends in atexit.
+ * pmix.c - the bootstrap under a PMIx launcher: one commit and one collecting fence. Keys carry the number of the
+ * exchange, so that a new tern_init never reads an old blob. The connection to the server lives as long as the process
+ * (another library, MPI say, may share it) and ends in atexit.
  */
 #include "host/bootstrap/bootstrap.h"
 
@@ -14,7 +14,7 @@
 
 static struct {
     bool joined, unreachable, exit_registered;
-    pid_t pid;          /* a forked child must not use its parent's connection */
+    pid_t pid; /* a forked child must not use its parent's connection */
     pmix_proc_t proc;
     unsigned exchanges; /* how many this process has begun */
 } pmix;
@@ -32,8 +32,9 @@ tern_status_t tern_pmix_join(void)
     if (pmix.joined && pmix.pid == getpid())
         return TERN_OK;
     if (pmix.joined)
-        return tern_error(TERN_ERR_BOOTSTRAP, "this process was forked by PE process %d, whose place among the PEs it cannot "
-                                              "take; start it by the launcher, or use tern_init_attr with a unique id",
+        return tern_error(TERN_ERR_BOOTSTRAP,
+                          "this process was forked by PE process %d, whose place among the PEs it cannot "
+                          "take; start it by the launcher, or use tern_init_attr with a unique id",
                           (int)pmix.pid);
     if (pmix.unreachable || !getenv("PMIX_NAMESPACE"))
         return TERN_ERR_UNREACHABLE; /* no launcher: spares a singleton the threads and files of PMIx */
@@ -72,8 +73,9 @@ static tern_status_t pmix_open(struct tern_rt *rt, const tern_init_attr_t *attr)
         PMIX_VALUE_RELEASE(value);
     }
     if (rc != PMIX_SUCCESS || size < 1 || size > 32767 || pmix.proc.rank >= size)
-        return tern_error(TERN_ERR_BOOTSTRAP, "the PMIx server gives no usable job size (%s, size %u, rank %u); at most 32767 "
-                                              "PEs are supported",
+        return tern_error(TERN_ERR_BOOTSTRAP,
+                          "the PMIx server gives no usable job size (%s, size %u, rank %u); at most 32767 "
+                          "PEs are supported",
                           PMIx_Error_string(rc), size, (unsigned)pmix.proc.rank);
     rt->pe = (int)pmix.proc.rank;
     rt->n_pes = (int)size;
@@ -152,11 +154,13 @@ static tern_status_t fence_run(struct tern_rt *rt)
     rc = fence->result;
     fence_drop(fence);
     if (!done)
-        return tern_error(TERN_ERR_TIMEOUT, "tern_init: not all of the %d PEs have come within %lld ms; see that every one of "
-                                            "them calls tern_init, or raise TERN_TIMEOUT_MS",
+        return tern_error(TERN_ERR_TIMEOUT,
+                          "tern_init: not all of the %d PEs have come within %lld ms; see that every one of "
+                          "them calls tern_init, or raise TERN_TIMEOUT_MS",
                           rt->n_pes, (long long)rt->env.timeout_ms);
     if (rc != PMIX_SUCCESS)
-        return tern_error(TERN_ERR_BOOTSTRAP, "the PMIx fence of tern_init failed: %s; a PE may have ended", PMIx_Error_string(rc));
+        return tern_error(TERN_ERR_BOOTSTRAP, "the PMIx fence of tern_init failed: %s; a PE may have ended",
+                          PMIx_Error_string(rc));
     return TERN_OK;
 }
 
@@ -181,7 +185,8 @@ static tern_status_t pmix_exchange(struct tern_rt *rt, const struct tern_blob *o
     if (rc == PMIX_SUCCESS)
         rc = PMIx_Commit();
     if (rc != PMIX_SUCCESS)
-        return tern_error(TERN_ERR_BOOTSTRAP, "cannot publish by PMIx: %s; the launcher may have ended", PMIx_Error_string(rc));
+        return tern_error(TERN_ERR_BOOTSTRAP, "cannot publish by PMIx: %s; the launcher may have ended",
+                          PMIx_Error_string(rc));
     return fence_run(rt);
 }
 
@@ -202,8 +207,9 @@ static tern_status_t pmix_get(struct tern_rt *rt, int pe, struct tern_blob *out)
     PMIX_INFO_LOAD(&info[1], PMIX_TIMEOUT, &seconds, PMIX_INT);
     rc = PMIx_Get(&proc, key, info, 2, &value);
     if (rc != PMIX_SUCCESS)
-        return tern_error(TERN_ERR_BOOTSTRAP, "PE %d has published nothing for start number %u (%s); all PEs must call tern_init "
-                                              "equally often",
+        return tern_error(TERN_ERR_BOOTSTRAP,
+                          "PE %d has published nothing for start number %u (%s); all PEs must call tern_init "
+                          "equally often",
                           pe, pmix.exchanges, PMIx_Error_string(rc));
     memset(out, 0, sizeof *out);
     if (value->type == PMIX_BYTE_OBJECT && value->data.bo.size > 0)

@@ -1,7 +1,7 @@
 /*
- * uid.c - the bootstrap of programs with a launcher of their own: one PE makes an id (tern_get_unique_id), the program hands
- * it to all, and they meet at the maker, whose thread (uid_server.c) answers: hello with token -> who shares which place;
- * blob -> all blobs. This file is the side of the PEs.
+ * uid.c - the bootstrap of programs with a launcher of their own: one PE makes an id (tern_get_unique_id), the program
+ * hands it to all, and they meet at the maker, whose thread (uid_server.c) answers: hello with token -> who shares
+ * which place; blob -> all blobs. This file is the side of the PEs.
  */
 #include "host/bootstrap/uid.h"
 
@@ -66,11 +66,13 @@ static bool transfer(struct uid_state *state, void *buf, size_t bytes, bool out)
 static tern_status_t meeting_failed(struct tern_rt *rt)
 {
     if (errno == ETIMEDOUT)
-        return tern_error(TERN_ERR_TIMEOUT, "tern_init: the PE that made the unique id has not answered within %lld ms; see that all "
-                                            "%d PEs call tern_init_attr with it, or raise TERN_TIMEOUT_MS",
+        return tern_error(TERN_ERR_TIMEOUT,
+                          "tern_init: the PE that made the unique id has not answered within %lld ms; see that all "
+                          "%d PEs call tern_init_attr with it, or raise TERN_TIMEOUT_MS",
                           (long long)rt->env.timeout_ms, rt->n_pes);
-    return tern_error(TERN_ERR_BOOTSTRAP, "tern_init: the PE that made the unique id broke off (%s); see its own message, and make a "
-                                          "new id for each start",
+    return tern_error(TERN_ERR_BOOTSTRAP,
+                      "tern_init: the PE that made the unique id broke off (%s); see its own message, and make a "
+                      "new id for each start",
                       errno ? strerror(errno) : "connection closed");
 }
 
@@ -85,7 +87,8 @@ static tern_status_t answer_read(struct tern_rt *rt, void *table, size_t bytes)
     if (answer.status == TERN_OK && answer.bytes == bytes)
         return transfer(state, table, bytes, false) ? TERN_OK : meeting_failed(rt);
     if (answer.status == TERN_OK)
-        return tern_error(TERN_ERR_VERSION, "the PE that made the unique id has another library version; use one on all PEs");
+        return tern_error(TERN_ERR_VERSION,
+                          "the PE that made the unique id has another library version; use one on all PEs");
     if (answer.bytes >= sizeof text)
         answer.bytes = sizeof text - 1;
     if (!transfer(state, text, answer.bytes, false))
@@ -97,11 +100,13 @@ static tern_status_t answer_read(struct tern_rt *rt, void *table, size_t bytes)
 static tern_status_t id_check(const struct tern_uid *id, const tern_init_attr_t *attr)
 {
     if (id->magic != TERN_UID_MAGIC || id->addresses < 1 || id->addresses > TERN_UID_ADDRESSES)
-        return tern_error(TERN_ERR_INVALID, "the unique id was not made by tern_get_unique_id of this library version; hand its %zu "
-                                            "bytes on unchanged",
+        return tern_error(TERN_ERR_INVALID,
+                          "the unique id was not made by tern_get_unique_id of this library version; hand its %zu "
+                          "bytes on unchanged",
                           sizeof(tern_unique_id_t));
     if (attr->n_pes < 1 || attr->n_pes > 32767 || attr->pe < 0 || attr->pe >= attr->n_pes)
-        return tern_error(TERN_ERR_INVALID, "PE %d of %d is out of range; with a unique id set `pe` and `n_pes` (at most 32767)",
+        return tern_error(TERN_ERR_INVALID,
+                          "PE %d of %d is out of range; with a unique id set `pe` and `n_pes` (at most 32767)",
                           attr->pe, attr->n_pes);
     return TERN_OK;
 }
@@ -144,8 +149,9 @@ static tern_status_t connect_maker(struct uid_state *state, const struct tern_ui
         tern_net_name(&addr[i], id->port, name, sizeof name);
         snprintf(names + used, sizeof names - used, "%s%s: %s", used ? ", " : "", name, strerror(error));
     }
-    return tern_error(TERN_ERR_BOOTSTRAP, "tern_init: cannot reach the PE that made the unique id (%s); it must be running, an id "
-                                          "starts one runtime only, and the network must let the connection through",
+    return tern_error(TERN_ERR_BOOTSTRAP,
+                      "tern_init: cannot reach the PE that made the unique id (%s); it must be running, an id "
+                      "starts one runtime only, and the network must let the connection through",
                       names);
 }
 

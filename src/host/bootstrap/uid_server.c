@@ -1,6 +1,6 @@
 /*
- * uid_server.c - tern_get_unique_id and the thread behind it, which lets the PEs of one start meet. It ends when all have
- * what they came for, or TERN_TIMEOUT_MS after the first of them came. Who does not know the token is ignored.
+ * uid_server.c - tern_get_unique_id and the thread behind it, which lets the PEs of one start meet. It ends when all
+ * have what they came for, or TERN_TIMEOUT_MS after the first of them came. Who does not know the token is ignored.
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,7 +17,7 @@
 #define LAST_WORDS_MS 1000 /* to hand out a failure */
 
 struct client {
-    int fd, pe;             /* pe -1: has not shown the token */
+    int fd, pe; /* pe -1: has not shown the token */
     uint64_t came_ns;
     char *in;
     size_t in_bytes, in_want;
@@ -26,7 +26,7 @@ struct client {
 };
 
 struct server {
-    struct server *next;    /* of all in this process */
+    struct server *next; /* of all in this process */
     int listener;
     unsigned char token[16];
     uint64_t timeout_ns, deadline_ns; /* deadline 0: nobody has come yet */
@@ -142,14 +142,16 @@ static bool hello_take(struct server *s, struct client *client)
     if (!s->places || !s->blobs) {
         meeting_fail(s, TERN_ERR_NO_MEMORY, "the PE that made the unique id has no host memory left");
     } else if (other) {
-        snprintf(text, sizeof text, "two processes came as PE %d with the same unique id; give each its own number", hello.pe);
+        snprintf(text, sizeof text, "two processes came as PE %d with the same unique id; give each its own number",
+                 hello.pe);
         meeting_fail(s, TERN_ERR_INVALID, text);
     } else if (hello.n_pes != s->n_pes) {
-        snprintf(text, sizeof text, "PE %d says there are %d PEs, another PE said %d; all must say the same", hello.pe, hello.n_pes,
-                 s->n_pes);
+        snprintf(text, sizeof text, "PE %d says there are %d PEs, another PE said %d; all must say the same", hello.pe,
+                 hello.n_pes, s->n_pes);
         meeting_fail(s, TERN_ERR_INVALID, text);
     } else if (hello.blob_bytes != s->blob_bytes) {
-        snprintf(text, sizeof text, "PE %d has another library version than the first PE that came; use one on all PEs", hello.pe);
+        snprintf(text, sizeof text, "PE %d has another library version than the first PE that came; use one on all PEs",
+                 hello.pe);
         meeting_fail(s, TERN_ERR_VERSION, text);
     } else {
         s->places[hello.pe] = hello.place;
@@ -200,7 +202,8 @@ static bool client_read(struct server *s, struct client *client)
 static bool client_write(struct client *client)
 {
     while (client->out_sent < client->out_bytes) {
-        ssize_t n = send(client->fd, client->out + client->out_sent, client->out_bytes - client->out_sent, MSG_NOSIGNAL);
+        ssize_t n =
+            send(client->fd, client->out + client->out_sent, client->out_bytes - client->out_sent, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -235,10 +238,13 @@ static void missing_tell(struct server *s)
         if (told++ < 16)
             used += (size_t)snprintf(text + used, sizeof text - used, " %d", pe);
     }
-    snprintf(text + used, sizeof text - used, "%s not come within %llu ms (%d of %d PEs are there); see that every PE calls "
-                                              "tern_init_attr with the same id, or raise TERN_TIMEOUT_MS",
-             told > 16 ? " and others have" : told > 1 ? " have" : " has", (unsigned long long)(s->timeout_ns / 1000000u), s->n_pes - told,
-             s->n_pes);
+    snprintf(text + used, sizeof text - used,
+             "%s not come within %llu ms (%d of %d PEs are there); see that every PE calls "
+             "tern_init_attr with the same id, or raise TERN_TIMEOUT_MS",
+             told > 16  ? " and others have"
+             : told > 1 ? " have"
+                        : " has",
+             (unsigned long long)(s->timeout_ns / 1000000u), s->n_pes - told, s->n_pes);
     meeting_fail(s, TERN_ERR_TIMEOUT, text);
 }
 
@@ -269,7 +275,8 @@ static bool serve(struct server *s)
     s->polls = polls;
     for (int i = 0; i < n; i++) {
         struct client *client = &s->clients[i];
-        polls[i] = (struct pollfd){client->fd, (short)(POLLIN | (client->out_sent < client->out_bytes ? POLLOUT : 0)), 0};
+        polls[i] =
+            (struct pollfd){client->fd, (short)(POLLIN | (client->out_sent < client->out_bytes ? POLLOUT : 0)), 0};
     }
     polls[n] = (struct pollfd){s->listener, POLLIN, 0};
     poll(polls, (nfds_t)n + 1, n ? 100 : -1);
@@ -347,7 +354,8 @@ static tern_status_t server_start(struct server *s)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
     if (error)
-        return tern_error(TERN_ERR_SYSTEM, "cannot start the thread that lets the PEs meet: %s; raise the limit on processes",
+        return tern_error(TERN_ERR_SYSTEM,
+                          "cannot start the thread that lets the PEs meet: %s; raise the limit on processes",
                           strerror(error));
     return TERN_OK;
 }
@@ -361,7 +369,8 @@ tern_status_t tern_get_unique_id(tern_unique_id_t *id)
     tern_status_t status;
 
     if (!id)
-        return tern_error(TERN_ERR_INVALID, "tern_get_unique_id: the id is NULL; pass the address of a tern_unique_id_t");
+        return tern_error(TERN_ERR_INVALID,
+                          "tern_get_unique_id: the id is NULL; pass the address of a tern_unique_id_t");
     status = tern_env_load(&env);
     uint64_t timeout_ns = (uint64_t)env.timeout_ms * 1000000u;
     tern_env_unload(&env);
@@ -374,7 +383,8 @@ tern_status_t tern_get_unique_id(tern_unique_id_t *id)
     s->timeout_ns = timeout_ns;
     s->listener = tern_net_listen(&uid.port);
     if (s->listener < 0) {
-        status = tern_error(TERN_ERR_SYSTEM, "cannot listen on TCP: %s; raise the limit on open files", strerror(errno));
+        status =
+            tern_error(TERN_ERR_SYSTEM, "cannot listen on TCP: %s; raise the limit on open files", strerror(errno));
         goto err_server;
     }
     status = tern_random_bytes(s->token, sizeof s->token);
