@@ -4,6 +4,7 @@
  */
 #include "device/stream_ops.h"
 #include "host/rt.h"
+#include "host/range.h"
 
 tern_status_t tern_launch_failed(const char *name, const char *text)
 {
@@ -86,6 +87,7 @@ static int stream_blocks_most(const struct tern_rt *rt)
 
 tern_status_t tern_put_on_stream(void *dst, const void *src, size_t bytes, int pe, tern_stream_t stream)
 {
+    TERN_RANGE("tern_put_on_stream");
     const char *call = "tern_put_on_stream";
     const struct tern_stream_copy copy = {.dst = dst, .src = src, .bytes = bytes, .pe = pe};
     tern_ctx_t ctx;
@@ -101,6 +103,7 @@ tern_status_t tern_put_on_stream(void *dst, const void *src, size_t bytes, int p
 
 tern_status_t tern_get_on_stream(void *dst, const void *src, size_t bytes, int pe, tern_stream_t stream)
 {
+    TERN_RANGE("tern_get_on_stream");
     const char *call = "tern_get_on_stream";
     const struct tern_stream_copy copy = {.dst = dst, .src = src, .bytes = bytes, .pe = pe};
     tern_ctx_t ctx;
@@ -117,6 +120,7 @@ tern_status_t tern_get_on_stream(void *dst, const void *src, size_t bytes, int p
 tern_status_t tern_put_signal_on_stream(void *dst, const void *src, size_t bytes, uint64_t *sig, uint64_t value, int op,
                                         int pe, tern_stream_t stream)
 {
+    TERN_RANGE("tern_put_signal_on_stream");
     const char *call = "tern_put_signal_on_stream";
     const struct tern_stream_copy copy = {dst, src, bytes, pe, sig, value, op};
     tern_ctx_t ctx;
@@ -134,6 +138,7 @@ tern_status_t tern_put_signal_on_stream(void *dst, const void *src, size_t bytes
 
 tern_status_t tern_signal_op_on_stream(uint64_t *sig, uint64_t value, int op, int pe, tern_stream_t stream)
 {
+    TERN_RANGE("tern_signal_op_on_stream");
     const char *call = "tern_signal_op_on_stream";
     tern_ctx_t ctx;
     tern_status_t status;
@@ -150,6 +155,7 @@ tern_status_t tern_signal_op_on_stream(uint64_t *sig, uint64_t value, int op, in
 
 tern_status_t tern_signal_wait_until_on_stream(uint64_t *sig, int cmp, uint64_t value, tern_stream_t stream)
 {
+    TERN_RANGE("tern_signal_wait_until_on_stream");
     const char *call = "tern_signal_wait_until_on_stream";
     tern_ctx_t ctx;
     tern_status_t status;
@@ -164,6 +170,7 @@ tern_status_t tern_signal_wait_until_on_stream(uint64_t *sig, int cmp, uint64_t 
 
 tern_status_t tern_quiet_on_stream(tern_stream_t stream)
 {
+    TERN_RANGE("tern_quiet_on_stream");
     tern_ctx_t ctx;
     tern_status_t status;
     return stream_enter("tern_quiet_on_stream", &ctx, &status) ? tern_stream_quiet(&ctx, stream) : status;
@@ -171,6 +178,7 @@ tern_status_t tern_quiet_on_stream(tern_stream_t stream)
 
 tern_status_t tern_barrier_all_on_stream(tern_stream_t stream)
 {
+    TERN_RANGE("tern_barrier_all_on_stream");
     tern_ctx_t ctx;
     tern_status_t status;
     return stream_enter("tern_barrier_all_on_stream", &ctx, &status) ? tern_stream_barrier(&ctx, stream) : status;
@@ -178,6 +186,7 @@ tern_status_t tern_barrier_all_on_stream(tern_stream_t stream)
 
 tern_status_t tern_sync_all_on_stream(tern_stream_t stream)
 {
+    TERN_RANGE("tern_sync_all_on_stream");
     tern_ctx_t ctx;
     tern_status_t status;
     return stream_enter("tern_sync_all_on_stream", &ctx, &status) ? tern_stream_sync(&ctx, stream) : status;

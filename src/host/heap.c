@@ -3,6 +3,7 @@
  * them (heap_span.c), and the public calls.
  */
 #include "host/heap.h"
+#include "host/range.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -290,11 +291,13 @@ static void *enter_and_alloc(const char *call, size_t alignment, size_t bytes, b
 
 void *tern_malloc(size_t bytes)
 {
+    TERN_RANGE("tern_malloc");
     return enter_and_alloc("tern_malloc", ALIGNMENT_LEAST, bytes, false);
 }
 
 void *tern_calloc(size_t count, size_t bytes)
 {
+    TERN_RANGE("tern_calloc");
     size_t total;
 
     /* more than there can be is an ordinary exhaustion */
@@ -305,11 +308,13 @@ void *tern_calloc(size_t count, size_t bytes)
 
 void *tern_align(size_t alignment, size_t bytes)
 {
+    TERN_RANGE("tern_align");
     return enter_and_alloc("tern_align", alignment, bytes, false);
 }
 
 tern_status_t tern_free(void *ptr)
 {
+    TERN_RANGE("tern_free");
     tern_status_t status;
     struct tern_rt *rt = tern_rt_enter("tern_free", &status);
 
