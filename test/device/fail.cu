@@ -3,7 +3,7 @@
  * without effect; stale contexts; job abort and late barriers ending all waits; reports by many threads at once. Each case
  * has a runtime of its own, so it also shows that tern_init works after an abort.
  *
- * With the argument "report" only the reports by many threads are played (for scripts/mutants.sh).
+ * With the argument "report" only the reports by many threads are played, with "abort" only the abort (scripts/mutants.sh).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,7 +117,7 @@ TERN_DEV void bad_move(tern_ctx_t ctx, int bad, char *mem, char *local)
         tern_int8_p(ctx, (int8_t *)mem, 1, n);
         break;
     case BAD_g_align:
-        mem[512] = tern_float_g(ctx, (float *)(mem + 2), me) != 0;
+        mem[512 + threadIdx.x] = tern_float_g(ctx, (float *)(mem + 2), me) != 0;
         break;
     case BAD_iput_size:
         tern_int32_iput(ctx, (int32_t *)mem, (int32_t *)local, 1 << 30, 1, 1000, me);
@@ -135,7 +135,7 @@ TERN_DEV void bad_move(tern_ctx_t ctx, int bad, char *mem, char *local)
         tern_signal_op(ctx, words, 1, TERN_SIGNAL_ADD, -5);
         break;
     case BAD_atomic_align:
-        mem[512] = tern_uint32_atomic_fetch_add(ctx, (uint32_t *)(mem + 1), 1, me) != 0;
+        mem[512 + threadIdx.x] = tern_uint32_atomic_fetch_add(ctx, (uint32_t *)(mem + 1), 1, me) != 0;
         break;
     case BAD_stale_put:
         tern_put_block(ctx, mem, local, 64, me);
@@ -148,7 +148,8 @@ __global__ void bad_kernel(tern_ctx_t ctx, int bad, char *mem, char *local, int 
     __shared__ char shared[2048] __attribute__((aligned(128)));
     if (bad == BAD_stage_global || bad == BAD_stage_small) {
         tern_ctx_t staged = bad == BAD_stage_global ? tern_ctx_stage(ctx, local, 4096) : tern_ctx_stage(ctx, shared, 1000);
-        *returned = staged.stage ? TERN_OK : TERN_ERR_INVALID;
+        if (threadIdx.x == 0)
+            *returned = staged.stage ? TERN_OK : TERN_ERR_INVALID;
         return;
     }
     bad_move(ctx, bad, mem, local);
@@ -351,7 +352,11 @@ int main(int argc, char **argv)
     setenv("TERN_CHECK", "1", 1);
     setenv("TERN_LOG", "none", 0);
     if (argc > 1 && !strcmp(argv[1], "report")) {
-        test_report(20);
+        test_report(5);
+        return test_end("fail");
+    }
+    if (argc > 1 && !strcmp(argv[1], "abort")) {
+        test_abort();
         return test_end("fail");
     }
     begin(&stale);

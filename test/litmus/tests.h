@@ -168,6 +168,8 @@ TERN_DEV void lit_block_form(struct lit *p, bool quiet)
     struct lit_region *mine = lit_mine(p), *theirs = lit_of(p, to);
     lit_fill(p, mine->row);
     tern_put_nbi(p->ctx, theirs->data[p->me] + at, mine->row + at, 16, lit_pe(p, to));
+    if (threadIdx.x < p->it % blockDim.x) /* the others arrive first, and on the CPU device leave first */
+        tern_prim_pause();
     if (quiet)
         p->bad += (p->it % 2 ? tern_quiet_block(p->ctx) : tern_quiet_pe_block(p->ctx, lit_pe(p, to))) != TERN_OK;
     else
@@ -496,12 +498,16 @@ TERN_DEV void lit_barrier(struct lit *p, uint32_t how)
 
 TERN_DEV void lit_barrier_puts(struct lit *p)
 {
+    uint32_t flags = p->ctx.flags;
     int to = lit_next(p, 1), from = lit_before(p, 1), at = 16 * (int)threadIdx.x;
     struct lit_region *mine = lit_mine(p);
+    if (p->it % 2) /* flags are then set, not raised by one */
+        p->ctx.flags &= ~TERN_CTX_AMO_DIRECT;
     lit_fill(p, mine->row);
     lit_jitter(p, 1);
     tern_put_nbi(p->ctx, lit_of(p, to)->data[p->me] + at, mine->row + at, 16, lit_pe(p, to));
     lit_barrier(p, p->it + (uint32_t)p->me);
+    p->ctx.flags |= flags & TERN_CTX_AMO_DIRECT;
     lit_check(p, mine->data[from], from);
     lit_barrier(p, p->it / 3);
     lit_status(p, p->status);

@@ -12,6 +12,7 @@
  *   void    tern_prim_red_{add,and,or,xor}_uN(uintN_t *p, uintN_t v)           the same without a result
  *   float   tern_prim_rmw_add_f32(float *p, float v), double tern_prim_rmw_add_f64(double *p, double v)
  *   void    tern_prim_fence_sys(void), tern_prim_fence_gpu(void)               acquire-release fences
+ *   TERN_PRIM_FENCE_EACH                                       1 where one thread's fence does not do for its block (TSAN)
  *   void    tern_prim_fence_async(void)                        ordinary stores before the thread's bulk-async operations
  *   uint64_t tern_prim_clock_ns(void)                          the device's global nanosecond clock
  *   void    tern_prim_pause(void)                              one turn of a spin loop (CPU device: lets others run)

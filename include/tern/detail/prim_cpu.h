@@ -205,6 +205,12 @@ static inline void tern_prim_fence_gpu(void)
     __atomic_thread_fence(__ATOMIC_ACQ_REL);
 #endif
 }
+/* What one thread's fence completes is complete for all; TSAN however knows only what a thread does before its own. */
+#ifdef TERN_CPU_TSAN
+#define TERN_PRIM_FENCE_EACH 1
+#else
+#define TERN_PRIM_FENCE_EACH 0
+#endif
 /* No bulk-async copies here. */
 static inline void tern_prim_fence_async(void)
 {

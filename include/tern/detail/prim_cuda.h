@@ -114,6 +114,8 @@ TERN_PRIM void tern_prim_fence_gpu(void)
     asm volatile("fence.acq_rel.gpu;" : : : "memory");
 }
 
+#define TERN_PRIM_FENCE_EACH 0
+
 TERN_PRIM void tern_prim_fence_async(void)
 {
 #if __CUDA_ARCH__ >= 900
