@@ -229,6 +229,30 @@ __global__ void chain(unsigned *turn, unsigned rounds)
     }
 }
 
+#ifndef TERN_CPU_TSAN
+/* All blocks wait for the last, in a loop that tells nobody: they must all become resident all the same. */
+__global__ void silent(unsigned *arrived)
+{
+    if (threadIdx.x == 0) {
+        atomicAdd(arrived, 1u);
+        while (*(volatile unsigned *)arrived < gridDim.x)
+            ;
+    }
+    __syncthreads();
+}
+
+static void test_silent(void)
+{
+    unsigned *arrived;
+    REQUIRE(cudaMallocHost(&arrived, sizeof *arrived) == cudaSuccess, "memory");
+    *arrived = 0;
+    silent<<<20, 64>>>(arrived);
+    wait_device("silent waits");
+    CHECK(*arrived == 20, "%u", *arrived);
+    cudaFreeHost(arrived);
+}
+#endif
+
 static void test_waves(uint64_t *seed)
 {
     dim3 grid(1 + (unsigned)(test_random(seed) % 90), 1 + (unsigned)(test_random(seed) % 7), 1 + (unsigned)(test_random(seed) % 3));
@@ -282,6 +306,9 @@ int main(void)
     test_atomics();
     test_waves(&seed);
     test_chain();
+#ifndef TERN_CPU_TSAN
+    test_silent();
+#endif
     cudaFreeHost(bad);
     return test_end("kernel");
 }

@@ -242,6 +242,8 @@ static void vain_round(struct block *b)
     b->spun = 0;
     if (atomic_load_explicit(&tern_cpu_failed, memory_order_relaxed))
         tern_cpu_block_fail(b, "ended because the device has failed");
+    if (!since)
+        tern_cpu_waits();
     if (!since || tern_cpu_is_progress(tern_cpu_stored)) {
         since = now;
         b->vain_next = now + tern_cpu_patience_ns;

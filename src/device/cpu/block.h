@@ -105,6 +105,8 @@ void tern_cpu_weak_end(struct block *b);                        /* all stores ar
 /* worker.c, called by a pausing block: did the device fail, and are all resident blocks waiting for those that queue? */
 extern _Atomic bool tern_cpu_failed;
 void tern_cpu_starving(uint64_t now);
+/* A block begins to wait: it may be for one that has not started. */
+void tern_cpu_waits(void);
 /* Does a store to `p` show that its thread does more than wait? */
 bool tern_cpu_is_progress(const volatile void *p);
 /* How long all resident blocks may wait while others queue, ns. */

@@ -101,6 +101,9 @@ struct cpu_device {
     struct cpu_worker *idle, **workers;
     unsigned worker_count, worker_room;
     unsigned sms, threads_free, blocks_free;
+    unsigned resident, allowed;         /* blocks that run now; how many may, for want of need, see worker.c */
+    _Atomic bool held;                  /* others could be resident too */
+    uint64_t ended;                     /* blocks, copies and fills so far */
     uint64_t abort_at;                  /* when starvation was reported to the runtime; 0 = not yet */
     int error;                          /* sticky */
     char fault[512];                    /* its sentence */
@@ -127,6 +130,7 @@ void cpu_op_ended_locked(struct cpu_op *op);
 bool cpu_ready_locked(const struct tern_cpu_stream *stream);
 /* Wait for what was given to `stream` so far (NULL: to all), and return the sticky error. */
 int cpu_wait(struct tern_cpu_stream *stream);
+bool cpu_idle(const struct tern_cpu_stream *stream);
 int cpu_remember(int error);
 
 /* worker.c */

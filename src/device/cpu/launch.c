@@ -188,32 +188,42 @@ int tern_cpu_free(void *p)
     return error;
 }
 
-static int move(struct cpu_op *op, struct tern_cpu_stream *stream, int wait)
+static int submit_and_wait(struct cpu_op *op, struct tern_cpu_stream *stream, int wait)
 {
-    int error = cpu_submit(stream, op);
+    int error = op ? cpu_submit(stream, op) : cpu_remember(CPU_NO_MEMORY);
     return error || !wait ? error : cpu_wait(stream);
 }
 
 int tern_cpu_memcpy(void *dst, const void *src, size_t bytes, struct tern_cpu_stream *stream, int wait)
 {
+    stream = cpu_stream(stream);
+    if (wait && cpu_idle(stream)) {
+        memmove(dst, src, bytes);
+        return CPU_OK;
+    }
     struct cpu_op *op = cpu_op_new(CPU_OP_COPY, 0);
-    if (!op)
-        return cpu_remember(CPU_NO_MEMORY);
-    op->dst = dst;
-    op->src = src;
-    op->bytes = bytes;
-    return move(op, cpu_stream(stream), wait);
+    if (op) {
+        op->dst = dst;
+        op->src = src;
+        op->bytes = bytes;
+    }
+    return submit_and_wait(op, stream, wait);
 }
 
 int tern_cpu_memset(void *dst, int value, size_t bytes, struct tern_cpu_stream *stream, int wait)
 {
+    stream = cpu_stream(stream);
+    if (wait && cpu_idle(stream)) {
+        memset(dst, value, bytes);
+        return CPU_OK;
+    }
     struct cpu_op *op = cpu_op_new(CPU_OP_FILL, 0);
-    if (!op)
-        return cpu_remember(CPU_NO_MEMORY);
-    op->dst = dst;
-    op->value = value;
-    op->bytes = bytes;
-    return move(op, cpu_stream(stream), wait);
+    if (op) {
+        op->dst = dst;
+        op->value = value;
+        op->bytes = bytes;
+    }
+    return submit_and_wait(op, stream, wait);
 }
 
 /* ---- device -------------------------------------------------------------------------------------------------------------- */

@@ -199,12 +199,11 @@ void cpu_dispatch_locked(void)
                 again = true;
         }
     }
-    struct cpu_op *op;
-    while (!cpu_device.error && (op = oldest_kernel())) {
-        if (!cpu_worker_start_locked(op, op->started))
-            break;
+    struct cpu_op *op = NULL;
+    while (!cpu_device.error && (op = oldest_kernel()) && cpu_worker_start_locked(op, op->started))
         op->started++;
-    }
+    if (!op)
+        atomic_store(&cpu_device.held, false);
 }
 
 void cpu_submit_locked(stream_t *stream, struct cpu_op *op)
@@ -254,6 +253,15 @@ static bool all_reached(const stream_t *stream, uint64_t seq)
         if ((!stream || s->blocking) && !reached(s, seq))
             return false;
     return true;
+}
+
+/* Is there nothing that an operation given now would have to wait for? Then the caller may carry it out itself. */
+bool cpu_idle(const stream_t *stream)
+{
+    cpu_lock();
+    bool idle = !cpu_device.error && !stream->capture && all_reached(stream, cpu_device.seq);
+    cpu_unlock();
+    return idle;
 }
 
 static void progress_wait(void)

@@ -1,15 +1,25 @@
 /*
  * worker.c - the OS threads that run blocks, copies and fills; how many blocks are resident; failures of the device, and
  * the starvation of blocks that can never be resident.
+ *
+ * Residency (TERN_CPU_SMS) says how many blocks may run at once. As long as none waits for another, few OS threads do the
+ * same in less time and memory: at first a few blocks run, one more each time that a block begins to wait, and twice as
+ * many for each millisecond in which none ends (a block may wait without a word, in a plain loop).
  */
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <tern/detail/prim.h>
 
 #include "device/cpu/device.h"
 #include "host/rt.h"
 
 #define PATIENCE_NS 5000000000u
+#define HOLD_NS 1000000
 
 uint64_t tern_cpu_patience_ns = PATIENCE_NS;
 _Atomic bool tern_cpu_failed;
@@ -22,12 +32,24 @@ static unsigned env_number(const char *name, unsigned standard, unsigned most)
     return text && *text && !*end && value >= 1 && value <= most ? (unsigned)value : standard;
 }
 
+/* Blocks that run at once without need. TSAN must see as many as there can be, with no lock between them. */
+static unsigned few(void)
+{
+#ifdef TERN_CPU_TSAN
+    return UINT_MAX;
+#else
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 2 ? 4 : 2 * (unsigned)cores;
+#endif
+}
+
 /* The device works without a runtime, so it reads its own two variables; tern_init checks and reports them. */
 __attribute__((constructor)) static void device_size(void)
 {
     cpu_device.sms = env_number("TERN_CPU_SMS", 16, 1024);
     cpu_device.threads_free = cpu_device.sms * CPU_THREADS_PER_SM;
     cpu_device.blocks_free = cpu_device.sms * CPU_BLOCKS_PER_SM;
+    cpu_device.allowed = few();
     tern_cpu_patience_ns = (uint64_t)PATIENCE_NS * env_number("TERN_TEST_SCALE", 1, 1000);
 }
 
@@ -168,17 +190,57 @@ static void work(struct cpu_worker *w)
 static void ended_locked(struct cpu_worker *w)
 {
     struct cpu_op *op = w->op;
+    cpu_device.ended++;
     w->op = NULL;
     w->next = cpu_device.idle;
     cpu_device.idle = w;
     if (op->kind == CPU_OP_KERNEL) {
         w->resident = false;
+        if (!--cpu_device.resident)
+            cpu_device.allowed = few();
         cpu_device.threads_free += block_threads(op);
         cpu_device.blocks_free++;
         if (++op->ended < op->blocks)
             return;
     }
     cpu_op_ended_locked(op);
+}
+
+/* Blocks are held back, and none has ended for a while. */
+static void allow_more_locked(unsigned more)
+{
+    cpu_device.allowed += more;
+    atomic_store(&cpu_device.held, false);
+    cpu_dispatch_locked();
+}
+
+void tern_cpu_waits(void)
+{
+    if (!atomic_load_explicit(&cpu_device.held, memory_order_relaxed))
+        return;
+    cpu_lock();
+    if (atomic_load(&cpu_device.held))
+        allow_more_locked(1);
+    cpu_unlock();
+}
+
+static void wait_for_work_locked(struct cpu_worker *w)
+{
+    while (!w->op) {
+        if (!atomic_load(&cpu_device.held)) {
+            pthread_cond_wait(&w->wake, &cpu_device.lock);
+            continue;
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += HOLD_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        uint64_t ended = cpu_device.ended;
+        int error = pthread_cond_timedwait(&w->wake, &cpu_device.lock, &until);
+        if (error && !w->op && atomic_load(&cpu_device.held) && cpu_device.ended == ended)
+            allow_more_locked(cpu_device.allowed);
+    }
 }
 
 static void *worker_main(void *arg)
@@ -190,8 +252,7 @@ static void *worker_main(void *arg)
     if (!block)
         cpu_fail_locked("no memory for a block");
     for (;;) {
-        while (!w->op)
-            pthread_cond_wait(&w->wake, &cpu_device.lock);
+        wait_for_work_locked(w);
         cpu_unlock();
         if (block)
             work(w);
@@ -217,10 +278,18 @@ static struct cpu_worker *worker_new_locked(void)
     pthread_attr_t attr;
     if (!w)
         return NULL;
-    pthread_cond_init(&w->wake, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->wake, &clock);
+    pthread_condattr_destroy(&clock);
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    sigset_t all, before;               /* signals are for the program's own threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&thread, &attr, worker_main, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     if (error) {
         free(w);
@@ -230,11 +299,28 @@ static struct cpu_worker *worker_new_locked(void)
     return w;
 }
 
+/* The block could be resident, but must not yet: one worker without work looks after it. */
+static void hold_locked(void)
+{
+    if (atomic_exchange(&cpu_device.held, true))
+        return;
+    if (!cpu_device.idle)
+        cpu_device.idle = worker_new_locked();
+    if (cpu_device.idle)
+        pthread_cond_signal(&cpu_device.idle->wake);
+    else
+        cpu_device.allowed = UINT_MAX;
+}
+
 bool cpu_worker_start_locked(struct cpu_op *op, uint64_t index)
 {
     bool kernel = op->kind == CPU_OP_KERNEL;
     if (kernel && (!cpu_device.blocks_free || cpu_device.threads_free < block_threads(op)))
         return false;
+    if (kernel && cpu_device.resident >= cpu_device.allowed) {
+        hold_locked();
+        return false;
+    }
     struct cpu_worker *w = cpu_device.idle;
     if (w)
         cpu_device.idle = w->next;
@@ -248,6 +334,7 @@ bool cpu_worker_start_locked(struct cpu_op *op, uint64_t index)
     if (kernel) {
         cpu_device.threads_free -= block_threads(op);
         cpu_device.blocks_free--;
+        cpu_device.resident++;
     }
     w->op = op;
     w->index = index;
