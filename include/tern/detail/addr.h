@@ -75,7 +75,7 @@ TERN_DEV_HOST tern_ctx_t tern_ctx_timeout(tern_ctx_t ctx, uint32_t ms)
 TERN_DEV tern_ctx_t tern_ctx_stage(tern_ctx_t ctx, void *smem, size_t bytes)
 {
     bool usable = tern_prim_is_shared(smem) && (uintptr_t)smem % TERN_STAGE_ALIGN == 0 && bytes >= TERN_STAGE_MIN;
-    if (!usable && (ctx.flags & TERN_CTX_CHECK))
+    if (!usable && smem && (ctx.flags & TERN_CTX_CHECK))
         tern_report_check(ctx.state, TERN_CALL_ctx_stage, TERN_WHY_STAGE, smem, bytes, ctx.my_pe, 0);
     ctx.stage = usable ? smem : NULL;
     ctx.stage_bytes = usable ? (uint32_t)(bytes < TERN_STAGE_MAX ? bytes : TERN_STAGE_MAX) : 0;

@@ -1,13 +1,15 @@
 /*
- * tern/detail/copy.h - copies by the threads of a scope: 16-byte vectors with several in flight a thread; what is not
- * 16-byte aligned out of line; bulk-async through a lent stage where the device has that engine (sm_90) and it is faster.
+ * tern/detail/copy.h - copies by the threads of a scope: 16-byte vectors with several in flight a thread, out of line,
+ * so that a put costs its kernel few registers; bulk-async through a lent stage where the device has that engine (sm_90)
+ * and it is faster.
  */
 #ifndef TERN_DETAIL_COPY_H
 #define TERN_DETAIL_COPY_H
 
 #include <tern/detail/order.h>
 
-#define TERN_COPY_FLIGHT 8 /* vectors in flight a thread; smaller units: half of it, to save registers */
+#define TERN_COPY_FLIGHT 8       /* vectors in flight a thread */
+#define TERN_COPY_FLIGHT_SMALL 2 /* the same of smaller units: rare, and registers of a slow path are every kernel's */
 /* The same of a block: 64 blocks of 1024 threads copy 64 MiB at 1907 GB/s with four, 1763 with eight, 1789 with two (H200). */
 #define TERN_COPY_FLIGHT_BLOCK 4
 
@@ -16,8 +18,8 @@
  * last, partial one: a load that waits for the store before it would cost a memory latency a unit. Addresses step from one
  * access to the next: eight of them at once would cost 32 registers.
  */
-#define TERN_COPY_UNITS(name, T, flight, LOAD, STORE)                                                                  \
-    TERN_DEV void tern_copy_##name(char *dst, const char *src, size_t n, size_t rank, size_t threads)                  \
+#define TERN_COPY_UNITS(qualifiers, name, T, flight, LOAD, STORE)                                                      \
+    qualifiers void tern_copy_##name(char *dst, const char *src, size_t n, unsigned rank, unsigned threads)           \
     {                                                                                                                  \
         const T *s = (const T *)src + rank;                                                                            \
         T *d = (T *)dst + rank;                                                                                        \
@@ -34,12 +36,12 @@
             _Pragma("unroll") for (int k = 0; k < flight; k++, d += threads) if (k * threads < left) STORE(d, v[k]);   \
         }                                                                                                              \
     }
-TERN_COPY_UNITS(v4, tern_v4_t, TERN_COPY_FLIGHT, tern_prim_ld_v4, tern_prim_st_v4)
-TERN_COPY_UNITS(v4_block, tern_v4_t, TERN_COPY_FLIGHT_BLOCK, tern_prim_ld_v4, tern_prim_st_v4)
-TERN_COPY_UNITS(u64, uint64_t, TERN_COPY_FLIGHT / 2, tern_prim_ld_relaxed_u64, tern_prim_st_relaxed_u64)
-TERN_COPY_UNITS(u32, uint32_t, TERN_COPY_FLIGHT / 2, tern_prim_ld_relaxed_u32, tern_prim_st_relaxed_u32)
-TERN_COPY_UNITS(u16, uint16_t, TERN_COPY_FLIGHT / 2, tern_prim_ld_relaxed_u16, tern_prim_st_relaxed_u16)
-TERN_COPY_UNITS(u8, uint8_t, TERN_COPY_FLIGHT / 2, tern_prim_ld_relaxed_u8, tern_prim_st_relaxed_u8)
+TERN_COPY_UNITS(TERN_DEV_SLOW, v4, tern_v4_t, TERN_COPY_FLIGHT, tern_prim_ld_v4, tern_prim_st_v4)
+TERN_COPY_UNITS(TERN_DEV_SLOW, v4_block, tern_v4_t, TERN_COPY_FLIGHT_BLOCK, tern_prim_ld_v4, tern_prim_st_v4)
+TERN_COPY_UNITS(TERN_DEV, u64, uint64_t, TERN_COPY_FLIGHT_SMALL, tern_prim_ld_relaxed_u64, tern_prim_st_relaxed_u64)
+TERN_COPY_UNITS(TERN_DEV, u32, uint32_t, TERN_COPY_FLIGHT_SMALL, tern_prim_ld_relaxed_u32, tern_prim_st_relaxed_u32)
+TERN_COPY_UNITS(TERN_DEV, u16, uint16_t, TERN_COPY_FLIGHT_SMALL, tern_prim_ld_relaxed_u16, tern_prim_st_relaxed_u16)
+TERN_COPY_UNITS(TERN_DEV, u8, uint8_t, TERN_COPY_FLIGHT_SMALL, tern_prim_ld_relaxed_u8, tern_prim_st_relaxed_u8)
 
 /*
  * Fewer than 16 bytes at the edge of an aligned run, in pieces of 1, 2, 4, 8: before it (`up`: pieces grow towards the run)
@@ -103,39 +105,46 @@ TERN_DEV_SLOW void tern_copy_odd(char *dst, const char *src, size_t bytes, unsig
 
 #ifdef TERN_PRIM_BULK
 #define TERN_BULK_SLOTS 4u
+#define TERN_BULK_MOST (1u << 30) /* bytes in one go */
 #define TERN_BULK_HEAD 128u /* barrier words, at the stage's begin */
 
-/*
- * One thread copies `bytes` (16-byte aligned, a multiple of 16, global memory on both sides) through the stage, three
- * pieces ahead. The stage is free again on return, and the destination written.
- */
-TERN_DEV_SLOW void tern_copy_bulk(char *dst, const char *src, size_t bytes, void *stage, uint32_t stage_bytes)
+/* Equal pieces of at most `most` bytes, multiples of 16: a short last one would cost as much as a long one. */
+TERN_DEV uint32_t tern_bulk_piece(uint32_t bytes, uint32_t most, uint32_t *pieces)
 {
-    uint32_t barriers = tern_prim_shared_addr(stage), slots = barriers + TERN_BULK_HEAD;
-    uint32_t piece = (stage_bytes - TERN_BULK_HEAD) / TERN_BULK_SLOTS & ~15u;
-    size_t pieces = (bytes + piece - 1) / piece;
-    piece = (uint32_t)((bytes + pieces - 1) / pieces + 15) & ~15u; /* equal ones: a short last one costs as much as a long one */
-    unsigned used = pieces < TERN_BULK_SLOTS ? (unsigned)pieces : TERN_BULK_SLOTS;
-    for (unsigned k = 0; k < used; k++)
+    *pieces = bytes <= most ? 1 : (bytes + most - 1) / most;
+    return *pieces == 1 ? bytes : ((bytes + *pieces - 1) / *pieces + 15) & ~15u;
+}
+
+/*
+ * One thread copies `bytes` (below 2 GiB, 16-byte aligned, a multiple of 16, global memory on both sides) through the stage,
+ * three pieces ahead. The stage is free again on return, and the destination written. 32-bit counts: a 64-bit division takes
+ * 100 ns of a thread's time.
+ */
+TERN_DEV_SLOW void tern_copy_bulk(char *dst, const char *src, uint32_t bytes, void *stage, uint32_t stage_bytes)
+{
+    uint32_t barriers = tern_prim_shared_addr(stage), slots = barriers + TERN_BULK_HEAD, pieces;
+    uint32_t piece = tern_bulk_piece(bytes, (stage_bytes - TERN_BULK_HEAD) / TERN_BULK_SLOTS & ~15u, &pieces);
+    uint32_t used = pieces < TERN_BULK_SLOTS ? pieces : TERN_BULK_SLOTS;
+    for (uint32_t k = 0; k < used; k++)
         tern_prim_bulk_init(barriers + 8 * k);
     tern_order_async_fence();
-#define TERN_BULK_BYTES(i) (uint32_t)(bytes - (i) * piece < piece ? bytes - (i) * piece : piece)
-    for (unsigned k = 0; k < used; k++)
-        tern_prim_bulk_load(slots + k * piece, src + k * (size_t)piece, TERN_BULK_BYTES(k), barriers + 8 * k);
-    for (size_t i = 0; i < pieces; i++) {
-        uint32_t k = (uint32_t)i % TERN_BULK_SLOTS, phase = (uint32_t)(i / TERN_BULK_SLOTS) & 1;
+#define TERN_BULK_BYTES(i) (bytes - (i) * piece < piece ? bytes - (i) * piece : piece)
+    for (uint32_t k = 0; k < used; k++)
+        tern_prim_bulk_load(slots + k * piece, src + k * piece, TERN_BULK_BYTES(k), barriers + 8 * k);
+    for (uint32_t i = 0; i < pieces; i++) {
+        uint32_t k = i % TERN_BULK_SLOTS, phase = i / TERN_BULK_SLOTS & 1;
         tern_prim_bulk_load_wait(barriers + 8 * k, phase);
         tern_prim_bulk_store(dst + i * piece, slots + k * piece, TERN_BULK_BYTES(i));
-        size_t next = i + TERN_BULK_SLOTS - 1; /* into the slot of piece i - 1, whose store has then been read */
+        uint32_t next = i + TERN_BULK_SLOTS - 1; /* into the slot of piece i - 1, whose store has then been read */
         if (i > 0 && next < pieces) {
-            k = (uint32_t)next % TERN_BULK_SLOTS;
+            k = next % TERN_BULK_SLOTS;
             tern_prim_bulk_store_read_but_last();
             tern_prim_bulk_load(slots + k * piece, src + next * piece, TERN_BULK_BYTES(next), barriers + 8 * k);
         }
     }
 #undef TERN_BULK_BYTES
     tern_prim_bulk_store_wait();
-    for (unsigned k = 0; k < used; k++)
+    for (uint32_t k = 0; k < used; k++)
         tern_prim_bulk_end(barriers + 8 * k);
 }
 
@@ -158,8 +167,11 @@ TERN_DEV void tern_copy(tern_ctx_t ctx, int scope, char *dst, const char *src, s
 #ifdef TERN_PRIM_BULK
     if (!odd && ctx.stage && tern_copy_bulk_better(scope, bytes, ctx.stage_bytes) && tern_prim_is_global(dst) &&
         tern_prim_is_global(src)) {
-        if (rank == 0)
-            tern_copy_bulk(dst, src, bytes, ctx.stage, ctx.stage_bytes);
+        while (rank == 0 && bytes) {
+            uint32_t part = bytes < TERN_BULK_MOST ? (uint32_t)bytes : TERN_BULK_MOST;
+            tern_copy_bulk(dst, src, part, ctx.stage, ctx.stage_bytes);
+            dst += part, src += part, bytes -= part;
+        }
         return;
     }
 #else

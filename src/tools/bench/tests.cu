@@ -8,10 +8,9 @@ BENCH_DEV tern_ctx_t bench_stage(tern_ctx_t ctx, const struct bench_args *a, str
 {
     extern __shared__ __align__(128) char bench_shared[];
 
-    if (!a->stage)
-        return ctx;
     unsigned units = blockDim.x / u.threads, slice = a->stage / units & ~127u;
-    return tern_ctx_stage(ctx, bench_shared + threadIdx.x / u.threads * slice, slice);
+    /* not a choice between two contexts: that would put them into local memory */
+    return tern_ctx_stage(ctx, a->stage ? bench_shared + threadIdx.x / u.threads * slice : NULL, slice);
 }
 
 BENCH_DEV void bench_put_one(tern_ctx_t ctx, int scope, void *dst, const void *src, uint64_t bytes, int pe)
