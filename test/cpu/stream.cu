@@ -58,7 +58,7 @@ static void test_concurrent(void)
     OK(cudaStreamDestroy(a));
     wait_for<<<1, 1, 0, b>>>(w, 3);     /* a stream may be destroyed before its work ends */
     OK(cudaStreamDestroy(b));
-    tern_prim_st_release_u32(w, 3);
+    __atomic_store_n(w, 3, __ATOMIC_RELEASE);
     OK(cudaDeviceSynchronize());
     OK(cudaFreeHost(w));
 }
@@ -116,9 +116,9 @@ static void test_events(void)
     OK(cudaEventSynchronize(start));
     CHECK(cudaEventQuery(end) == cudaErrorNotReady, "the event cannot have been reached");
     CHECK(cudaEventElapsedTime(&ms, start, end) == cudaErrorNotReady, "no time yet");
-    CHECK(tern_prim_ld_acquire_u32(w + 1) == 0, "the second stream did not wait");
+    CHECK(__atomic_load_n(w + 1, __ATOMIC_ACQUIRE) == 0, "the second stream did not wait");
     (void)cudaGetLastError();
-    tern_prim_st_release_u32(w, 1);
+    __atomic_store_n(w, 1, __ATOMIC_RELEASE);
     OK(cudaStreamSynchronize(b));
     CHECK(w[1] == 7, "%u", w[1]);
     OK(cudaEventSynchronize(end));
