@@ -50,4 +50,6 @@ if [ ! -e "$dir/build.ninja" ]; then
 elif [ $# -gt 0 ]; then
     "${meson[@]}" configure "$dir" "$@" || exit 1
 fi
+# quiet where a changed meson.build makes it configure again
+log=$(ninja -C "$dir" --quiet build.ninja 2>&1) || { echo "$log" >&2; exit 1; }
 exec ninja -C "$dir" -j "${JOBS:-$(nproc)}" --quiet ${targets[@]+"${targets[@]}"}

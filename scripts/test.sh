@@ -11,7 +11,7 @@ Installs missing packages (scripts/deps.sh test), builds the CPU device, its wea
 CUDA device (compiled only: scripts/gpu-test.sh runs it), runs every suite, prints the time of each part and closes with
 a line `N passed, N failed, N skipped` alone. Exit status 1 when something failed.
 
-  --quick       leave out slow tests and the CUDA build: under three minutes
+  --quick       leave out the CUDA build, mutants, slow tests and the suites bench, install and cluster: under three minutes
   --strict      a skip other than "no GPU" is a failure, and so is a suite with fewer tests than test/expected-counts says
   --no-install  install nothing, fail where something is missing
   --list        list suites and tests, run nothing
@@ -91,11 +91,12 @@ for build in "${builds[@]}"; do
 done
 
 for suite in $(suites_of cpu); do
+    [ "$quick" = 1 ] && [[ " bench install cluster " == *" $suite "* ]] && continue
     part "cpu $suite" run_suite cpu "$suite"
 done
 part "weak litmus" run_suite weak litmus
 
-if [ -x scripts/mutants.sh ]; then
+if [ "$quick" = 0 ]; then
     if part "mutants" scripts/mutants.sh --quick; then
         extra+=(--extra "passed:mutants")
     else

@@ -116,12 +116,16 @@ def main():
     parser.add_argument("-n", "--pes", type=int, default=1, help="number of PEs; 0: no launcher, whatever it is")
     parser.add_argument("-t", "--timeout", type=float, default=60, help="seconds until everything is killed")
     parser.add_argument("-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="set for the program")
+    parser.add_argument("--gpu", action="store_true", help="skip where there is no NVIDIA GPU")
     parser.add_argument("--launcher", action="store_true", help="use the launcher for one PE, too")
     parser.add_argument("--fork-pes", type=int, help=argparse.SUPPRESS)
     parser.add_argument("command", nargs="+", metavar="-- PROGRAM ARGS")
     args = parser.parse_args()
     if args.fork_pes:
         sys.exit(fork_pes(args.fork_pes, args.command))
+    if args.gpu and not os.path.exists("/dev/nvidiactl"):
+        print("skipped: no GPU")
+        sys.exit(77)
     # the program starts in its temporary directory, so what names a file from here must name it from there
     args.command = [os.path.abspath(a) if "/" in a and os.path.exists(a) else a for a in args.command]
 
