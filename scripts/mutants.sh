@@ -56,7 +56,7 @@ run() {
 # Which test of the log failed.
 noticed() {
     grep -o 'litmus [a-z_0-9]*, PE\|report of several threads\|report: reason\|ThreadSanitizer: [a-z ]*' "$log" | head -n 1 |
-        sed 's/, PE//; s/report.*/report/'
+        sed 's/, PE//; s/report.*/report/; s/ *$//'
 }
 
 # stages NAME: runs the stages until one fails; prints how it was noticed; status 1 when nothing noticed it

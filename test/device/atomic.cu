@@ -12,7 +12,6 @@
 #define THREADS 96
 #define BLOCKS 2
 #define WORKERS (THREADS * BLOCKS)      /* of a PE */
-#define PES_MAX 16
 
 /* Words of one type at each PE, every one 8 bytes apart. */
 enum { W_INC, W_FETCH_INC, W_ADD, W_FETCH_ADD, W_AND, W_FETCH_AND, W_OR, W_FETCH_OR, W_XOR, W_FETCH_XOR, W_SWAP, W_CAS,
@@ -62,6 +61,7 @@ struct worker {
             seen = old;                                                                                                \
             tern_prim_pause();                                                                                         \
         }                                                                                                              \
+        (void)tern_##name##_atomic_compare_swap(ctx, (T *)&words[W_CAS], (T)-5, (T)0, pe); /* never equal: no effect */ \
         tern_##name##_atomic_set(ctx, (T *)&words[W_SET], (T)-7, pe);                                                  \
     }
 TERN_INT_TYPES(INT_WORK)
@@ -225,18 +225,20 @@ static void play(const struct buffers *b, tern_ctx_t ctx, int type)
 
 int main(int argc, char **argv)
 {
-    int rounds = argc > 1 ? atoi(argv[1]) : 2;
-    struct buffers b;
-    tern_ctx_t ctx;
+    int rounds = argc > 1 ? atoi(argv[1]) : 4;
 
-    device_test_init(&ctx);
-    b.words = (uint64_t *)tern_malloc(W_COUNT * sizeof *b.words);
-    b.gathered = (struct worker *)tern_malloc((size_t)tern_n_pes() * WORKERS * sizeof *b.gathered);
-    b.own = (struct worker *)tern_malloc((size_t)tern_n_pes() * WORKERS * sizeof *b.own);
-    REQUIRE(b.words && b.gathered && b.own, "%s", tern_last_error());
-    for (int round = 0; round < rounds; round++)
-        for (int type = 0; type < TYPE_COUNT; type++)
-            play(&b, ctx, type);
-    device_test_done();
+    for (int check = 0; check < 2; check++) {
+        struct buffers b;
+        tern_ctx_t ctx;
+        device_test_init(&ctx, check);
+        b.words = (uint64_t *)tern_malloc(W_COUNT * sizeof *b.words);
+        b.gathered = (struct worker *)tern_malloc((size_t)tern_n_pes() * WORKERS * sizeof *b.gathered);
+        b.own = (struct worker *)tern_malloc((size_t)tern_n_pes() * WORKERS * sizeof *b.own);
+        REQUIRE(b.words && b.gathered && b.own, "%s", tern_last_error());
+        for (int round = 0; round < (check ? 1 : rounds); round++)
+            for (int type = 0; type < TYPE_COUNT; type++)
+                play(&b, ctx, type);
+        device_test_done();
+    }
     return test_end("atomic");
 }

@@ -6,8 +6,10 @@
 
 #include "common/check.h"
 
-static inline void device_test_init(tern_ctx_t *ctx)
+/* `check`: TERN_CHECK, so that tests can show that right calls pass the checks. */
+static inline void device_test_init(tern_ctx_t *ctx, int check)
 {
+    setenv("TERN_CHECK", check ? "1" : "0", 1);
     tern_status_t status = tern_init();
     if (status == TERN_ERR_NO_DEVICE) {
         printf("skipped: no GPU: %s\n", tern_last_error());

@@ -160,11 +160,6 @@ __global__ void bad_kernel(tern_ctx_t ctx, int bad, char *mem, char *local, int 
 
 /* ---- the cases' frame ------------------------------------------------------------------------------------------------------ */
 
-static void begin(tern_ctx_t *ctx)
-{
-    device_test_init(ctx);
-}
-
 /* The abort comes to every PE, in time, with its sentence. */
 static void expect_abort(const char *what, const char *call, const char *reason)
 {
@@ -187,7 +182,7 @@ static void end(void)
 static void play_bad(int bad, tern_ctx_t stale)
 {
     tern_ctx_t ctx;
-    begin(&ctx);
+    device_test_init(&ctx, 1);
     char *mem = (char *)tern_calloc(1, BYTES), *local, got[BYTES];
     int *returned, status = -1, guilty = tern_my_pe() == tern_n_pes() - 1;
     REQUIRE(mem && cudaMalloc(&local, BYTES) == cudaSuccess && cudaMalloc(&returned, sizeof *returned) == cudaSuccess, "%s",
@@ -227,7 +222,7 @@ static void test_report(int rounds)
         tern_ctx_t ctx;
         int pe = -1;
         unsigned block = 0, thread = 0;
-        begin(&ctx);
+        device_test_init(&ctx, 1);
         char *mem = (char *)tern_calloc(1, 64);
         REQUIRE(mem && tern_barrier_all() == TERN_OK, "%s", tern_last_error());
         if (tern_my_pe() == 0)
@@ -304,7 +299,7 @@ static uint32_t *counts_new(void)
 static void test_abort(void)
 {
     tern_ctx_t ctx;
-    begin(&ctx);
+    device_test_init(&ctx, 1);
     int threads = 48, late = tern_my_pe() > 0;
     uint64_t *words = (uint64_t *)tern_calloc(4, sizeof *words);
     uint32_t *counts = counts_new(), *barrier = counts_new();
@@ -332,7 +327,7 @@ static void test_late_barrier(void)
 {
     tern_ctx_t ctx;
     setenv("TERN_DEVICE_TIMEOUT_MS", "300", 1);
-    begin(&ctx);
+    device_test_init(&ctx, 1);
     if (tern_n_pes() > 1) {
         uint32_t *counts = counts_new();
         cudaDeviceSynchronize();
@@ -349,7 +344,6 @@ static void test_late_barrier(void)
 int main(int argc, char **argv)
 {
     tern_ctx_t stale;
-    setenv("TERN_CHECK", "1", 1);
     setenv("TERN_LOG", "none", 0);
     if (argc > 1 && !strcmp(argv[1], "report")) {
         test_report(5);
@@ -359,7 +353,7 @@ int main(int argc, char **argv)
         test_abort();
         return test_end("fail");
     }
-    begin(&stale);
+    device_test_init(&stale, 1);
     end();
     for (int bad = 0; bad < BAD_COUNT; bad++)
         play_bad(bad, stale);

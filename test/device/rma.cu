@@ -288,15 +288,13 @@ static void play_round(const struct buffers *b, tern_ctx_t ctx, uint64_t seed, i
     REQUIRE(tern_barrier_all() == TERN_OK, "%s: %s", what, tern_last_error());
 }
 
-int main(int argc, char **argv)
+static void play_all(int check, int rounds)
 {
-    uint64_t rng;
-    int rounds = argc > 1 ? atoi(argv[1]) : 2;
     tern_ctx_t ctx;
     struct buffers b;
 
-    device_test_init(&ctx);
-    rng = device_test_seed();
+    device_test_init(&ctx, check);
+    uint64_t rng = device_test_seed();
     b.box_bytes = (size_t)tern_n_pes() * PART;
     b.box = (char *)tern_malloc(b.box_bytes);
     b.src = (char *)tern_malloc(SPAN_MAX);
@@ -317,5 +315,11 @@ int main(int argc, char **argv)
     free(b.model);
     free(b.got);
     device_test_done();
+}
+
+int main(int argc, char **argv)
+{
+    play_all(0, argc > 1 ? atoi(argv[1]) : 5);
+    play_all(1, 1);
     return test_end("rma");
 }

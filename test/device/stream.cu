@@ -195,7 +195,7 @@ int main(void)
     tern_ctx_t ctx;
 
     setenv("TERN_LOG", "none", 0);
-    device_test_init(&ctx);
+    device_test_init(&ctx, 0);
     b.box = (char *)tern_malloc((size_t)tern_n_pes() * PART);
     b.src = (char *)tern_malloc(PART);
     b.sig = (uint64_t *)tern_malloc((size_t)tern_n_pes() * sizeof *b.sig);

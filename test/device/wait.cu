@@ -351,13 +351,15 @@ static void test_signals(tern_ctx_t ctx)
 
 int main(void)
 {
-    tern_ctx_t ctx;
-    device_test_init(&ctx);
-    uint64_t rng = device_test_seed();
-    test_comparisons(ctx, &rng);
-    test_arrivals(ctx, &rng);
-    test_deadlines(ctx);
-    test_signals(ctx);
-    device_test_done();
+    for (int check = 0; check < 2; check++) {
+        tern_ctx_t ctx;
+        device_test_init(&ctx, check);
+        uint64_t rng = device_test_seed();
+        test_comparisons(ctx, &rng);
+        test_arrivals(ctx, &rng);
+        test_deadlines(ctx);
+        test_signals(ctx);
+        device_test_done();
+    }
     return test_end("wait");
 }
