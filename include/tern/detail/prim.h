@@ -17,6 +17,8 @@
  *   uint64_t tern_prim_clock_ns(void)                          the device's global nanosecond clock
  *   void    tern_prim_pause(void)                              one turn of a spin loop (CPU device: lets others run)
  *   bool    tern_prim_is_shared(const void *p)                 p points into the calling block's shared memory
+ *   void    tern_prim_completed(void)                          what comes before the call is complete at the targets, by a fence
+ *                                                              of another thread and a barrier: to be told to TSAN only
  *   void    tern_prim_landed(const void *p, size_t bytes)      what the thread stored there is readable by its ordinary loads
  *                                                              (always so, but in the CPU device's weak mode)
  *

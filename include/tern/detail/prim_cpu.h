@@ -224,6 +224,13 @@ static inline void tern_prim_pause(void)
 {
     tern_cpu_pause();
 }
+/* C11 knows no completion: to it, a fence orders only stores of its own thread. */
+static inline void tern_prim_completed(void)
+{
+#ifdef TERN_CPU_TSAN
+    tern_cpu_tsan_fence();
+#endif
+}
 static inline void tern_prim_landed(const void *p, size_t bytes)
 {
     TERN_PRIM_WEAK_SETTLE(p, bytes)

@@ -135,6 +135,10 @@ TERN_PRIM void tern_prim_pause(void)
 {
 }
 
+TERN_PRIM void tern_prim_completed(void)
+{
+}
+
 TERN_PRIM void tern_prim_landed(const void *, size_t)
 {
 }

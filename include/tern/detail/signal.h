@@ -89,6 +89,7 @@ TERN_DEV tern_status_t tern_quiet_block(tern_ctx_t ctx)
     if (TERN_PRIM_FENCE_EACH || tern_scope_rank(TERN_SCOPE_BLOCK) == 0)
         tern_order_quiet_fence();
     tern_order_quiet_exit(TERN_SCOPE_BLOCK);
+    tern_prim_completed();
     return TERN_OK;
 }
 
