@@ -95,6 +95,7 @@ print(*[n for n in names if n not in ("repo", "install", "cluster", "fault")])')
             done
         done
     fi
+    [ -n "$filter" ] || job "ordering instructions of each call (SASS)" scripts/fences.py --sass
     # a killed PE can take the MPS server with it
     [ -z "$filter" ] || [ "$filter" = fault ] && fault_tests
 }
