@@ -114,6 +114,21 @@ __global__ void partial(unsigned *bad, int gone)
         atomicAdd(bad, (unsigned)wrong);
 }
 
+/* Lanes end while others already wait for them: in a __syncwarp, and in a vote of a part of the warp. */
+__global__ void late_leavers(unsigned *bad, int stay)
+{
+    int lane = (int)(threadIdx.x & 31u);
+    if (lane >= stay) {
+        for (int i = 0; i < lane; i++)
+            tern_prim_pause();
+        return;
+    }
+    if (lane % 2)
+        __syncwarp(0xaaaaaaaau);
+    else if (__ballot_sync(0x55555555u, 1) != (0x55555555u & ((1u << stay) - 1)))
+        atomicAdd(bad, 1u);
+}
+
 /* ---- shared memory ----------------------------------------------------------------------------------------------------- */
 
 /* A variable is one for the block, has nothing of the block before, and dynamic memory is as large as the launch says. */
@@ -297,6 +312,8 @@ int main(void)
     warp_votes<<<2, 64>>>(bad);
     for (int gone = 0; gone < 16; gone++)
         partial<<<1, 64>>>(bad, gone);
+    for (int stay = 1; stay < 32; stay += 5)
+        late_leavers<<<1, 64>>>(bad, stay);
     wait_device("warps");
     CHECK(!*bad, "warps: %u wrong", *bad);
     unsigned bytes = k % 40000;

@@ -2,6 +2,7 @@
  * stream.cu - streams, events, graphs, copies and errors behave as CUDA says: order in a stream, streams beside each other,
  * the legacy default stream, events and their times, capture and replay, what is refused and how it is told.
  */
+#include <unistd.h>
 #include <tern/device.h>
 #include "common/check.h"
 
@@ -17,6 +18,13 @@ __global__ void wait_for(uint32_t *word, uint32_t value)
 
 __global__ void store(uint32_t *word, uint32_t value)
 {
+    tern_prim_st_release_u32(word, value);
+}
+
+__global__ void store_late(uint32_t *word, uint32_t value)
+{
+    for (uint64_t end = tern_prim_clock_ns() + 20000000; tern_prim_clock_ns() < end;)
+        tern_prim_pause();
     tern_prim_st_release_u32(word, value);
 }
 
@@ -51,10 +59,14 @@ static void test_concurrent(void)
     OK(cudaStreamSynchronize(b));
     CHECK(cudaStreamQuery(a) == cudaSuccess, "ended");
     wait_for<<<1, 32, 0, b>>>(w, 2);    /* the default stream waits for b, not for a */
-    store<<<1, 1, 0, a>>>(w, 2);
+    store_late<<<1, 1, 0, a>>>(w, 2);
     uint32_t got = 0;
     OK(cudaMemcpy(&got, w, sizeof got, cudaMemcpyDeviceToHost));
     CHECK(got == 2, "the default stream did not wait for a blocking stream: %u", got);
+    store_late<<<1, 1>>>(w, 5);         /* and b waits for the default stream */
+    OK(cudaMemcpyAsync(&got, w, sizeof got, cudaMemcpyDeviceToHost, b));
+    OK(cudaStreamSynchronize(b));
+    CHECK(got == 5, "a blocking stream did not wait for the default stream: %u", got);
     OK(cudaStreamDestroy(a));
     wait_for<<<1, 1, 0, b>>>(w, 3);     /* a stream may be destroyed before its work ends */
     OK(cudaStreamDestroy(b));
@@ -116,6 +128,7 @@ static void test_events(void)
     OK(cudaEventSynchronize(start));
     CHECK(cudaEventQuery(end) == cudaErrorNotReady, "the event cannot have been reached");
     CHECK(cudaEventElapsedTime(&ms, start, end) == cudaErrorNotReady, "no time yet");
+    usleep(20000);
     CHECK(__atomic_load_n(w + 1, __ATOMIC_ACQUIRE) == 0, "the second stream did not wait");
     (void)cudaGetLastError();
     __atomic_store_n(w, 1, __ATOMIC_RELEASE);
