@@ -106,6 +106,8 @@ def clean_environment(tmp, launcher):
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(drop) and (launcher == "srun" or not k.startswith("SLURM_"))}
     env["TMPDIR"] = tmp
+    if not shutil.which("ssh") and not shutil.which("rsh"):
+        env["OMPI_MCA_plm_rsh_agent"] = "false"  # else Open MPI does not even start PEs of this node
     return env
 
 
