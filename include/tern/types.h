@@ -61,7 +61,6 @@ enum { TERN_CMP_EQ = 0, TERN_CMP_NE = 1, TERN_CMP_GT = 2, TERN_CMP_LE = 3, TERN_
 #define TERN_CTX_USER_FLAGS 0x1u
 #define TERN_CTX_CHECK 0x100u       /**< internal: TERN_CHECK=1, device calls check their arguments */
 #define TERN_CTX_AMO_DIRECT 0x200u  /**< internal: atomics and ADD signals go by load/store (the atomics home is GPU memory) */
-#define TERN_CTX_NEAR_ALL 0x400u    /**< internal: every PE is a load/store peer */
 #define TERN_CTX_SLOTS 0x800u       /**< internal: irregular placement, spans are found by a table (state block) */
 
 /** A device stream: a cudaStream_t on the CUDA device; NULL is the default stream. */
@@ -78,18 +77,17 @@ typedef struct tern_ctx {
     uint32_t generation;               /* of the runtime that filled it; 0 is never valid */
     uint32_t flags;                    /* TERN_RELEASED, TERN_CTX_* */
     int32_t my_pe, n_pes;
-    int32_t near_first, near_count;    /* load/store peers: PEs near_first … near_first + near_count - 1; with TERN_CTX_SLOTS: the table tells */
+    int32_t near_first, near_count;    /* load/store peers: near_count PEs from near_first on, unless TERN_CTX_SLOTS is set */
     char *heap;                        /* own span */
     uint64_t stride;                   /* distance between the spans of one PE and the next */
     struct tern_state_dev *state;      /* changing state, device memory */
-    void *rings;                       /* proxy rings; NULL where every PE is a load/store peer */
     uint32_t timeout_ms;               /* deadline of user waits; 0 = none */
     uint32_t stage_bytes;              /* tern_ctx_stage: bytes lent, 0 = none */
     void *stage;                       /* tern_ctx_stage: shared memory of the calling block */
-    uint64_t reserved[7];
+    uint64_t reserved[8];              /* 0 */
 } tern_ctx_t;
 
-#define TERN_SLOT_NONE 0xffu
+#define TERN_SLOT_NONE 0xffu /* in the table of slots: no load/store peer */
 #define TERN_CTX_BYTES 128
 
 /** Identifies a job that has no PMIx launcher; made on one PE by tern_get_unique_id and given to all by the program. */

@@ -10,11 +10,6 @@
 
 #define ALIGNMENT_LEAST 256u
 
-static uint64_t round_up(uint64_t x, uint64_t unit)
-{
-    return (x + unit - 1) / unit * unit;
-}
-
 static uint64_t min64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -51,8 +46,8 @@ static tern_status_t grow_user(struct tern_rt *rt, uint64_t need)
 {
     struct tern_heap *heap = rt->heap;
     uint64_t backed = rt->user_backed, left = heap->limit[TERN_PART_USER] - backed;
-    uint64_t least = round_up(need, heap->granularity);
-    uint64_t wanted = round_up(max64(max64(need, backed / 3), TERN_CHUNK_LEAST), heap->granularity);
+    uint64_t least = tern_round_up(need, heap->granularity);
+    uint64_t wanted = tern_round_up(max64(max64(need, backed / 3), TERN_CHUNK_LEAST), heap->granularity);
     tern_status_t status;
 
     wanted = min64(wanted, left);
@@ -79,10 +74,10 @@ tern_status_t tern_heap_internal(struct tern_rt *rt, const struct tern_group *gr
 
     if (bytes > heap->limit[TERN_PART_INTERNAL])
         return tern_error(TERN_ERR_NO_MEMORY,
-                          "the runtime's own segment ends at %llu bytes, %llu were asked for; fewer teams",
+                          "the runtime's own segment ends at %llu bytes, %llu were asked for",
                           (unsigned long long)heap->limit[TERN_PART_INTERNAL], (unsigned long long)bytes);
     if (bytes > e->bytes)
-        more = min64(round_up(max64(max64(bytes - e->bytes, e->bytes), TERN_CHUNK_LEAST), heap->granularity),
+        more = min64(tern_round_up(max64(max64(bytes - e->bytes, e->bytes), TERN_CHUNK_LEAST), heap->granularity),
                      heap->limit[TERN_PART_INTERNAL] - e->bytes);
     status = tern_span_grow(rt, heap, group, TERN_PART_INTERNAL, more);
     if (status != TERN_OK)

@@ -12,7 +12,6 @@
 enum tern_part { TERN_PART_INTERNAL, TERN_PART_USER, TERN_PARTS };
 #define TERN_INTERNAL_CHUNKS 16
 #define TERN_USER_CHUNKS 48
-_Static_assert(TERN_INTERNAL_CHUNKS + TERN_USER_CHUNKS == TERN_MAX_CHUNKS, "chunks of a PE");
 #define TERN_CHUNK_LEAST ((uint64_t)2 << 20)
 /* Spans and user heaps begin at multiples of this, so that tern_align can promise as much. */
 #define TERN_SPAN_ALIGN ((uint64_t)256 << 20)
@@ -41,6 +40,11 @@ struct tern_heap {
     uint64_t start[TERN_PARTS], limit[TERN_PARTS]; /* of a part within a span */
     struct tern_span *spans;                       /* [slots] */
 };
+
+static inline uint64_t tern_round_up(uint64_t x, uint64_t unit)
+{
+    return (x + unit - 1) / unit * unit;
+}
 
 /* Reserve and release the window; collective (local for close). */
 tern_status_t tern_span_open(struct tern_rt *rt, struct tern_heap *heap);

@@ -15,11 +15,6 @@
 
 static const int max_chunks[TERN_PARTS] = {TERN_INTERNAL_CHUNKS, TERN_USER_CHUNKS};
 
-static uint64_t round_up(uint64_t x, uint64_t unit)
-{
-    return (x + unit - 1) / unit * unit;
-}
-
 /* Span and limits that suit all PEs: the largest internal segment, the least memory. */
 static tern_status_t agree_geometry(struct tern_rt *rt, struct tern_heap *heap)
 {
@@ -30,8 +25,8 @@ static tern_status_t agree_geometry(struct tern_rt *rt, struct tern_heap *heap)
 
     heap->granularity = words[0];
     heap->start[TERN_PART_INTERNAL] = 0;
-    heap->start[TERN_PART_USER] = heap->limit[TERN_PART_INTERNAL] = round_up(words[1], TERN_SPAN_ALIGN);
-    heap->limit[TERN_PART_USER] = round_up(words[2] < (uint64_t)1 << 46 ? words[2] : (uint64_t)1 << 46, words[0]);
+    heap->start[TERN_PART_USER] = heap->limit[TERN_PART_INTERNAL] = tern_round_up(words[1], TERN_SPAN_ALIGN);
+    heap->limit[TERN_PART_USER] = tern_round_up(words[2] < (uint64_t)1 << 46 ? words[2] : (uint64_t)1 << 46, words[0]);
     return status;
 }
 
@@ -58,11 +53,11 @@ static tern_status_t reserve(struct tern_rt *rt, struct tern_heap *heap)
         tern_status_t status, agreed;
         uint64_t ok;
 
-        heap->stride = round_up(heap->start[TERN_PART_USER] + heap->limit[TERN_PART_USER], TERN_SPAN_ALIGN);
+        heap->stride = tern_round_up(heap->start[TERN_PART_USER] + heap->limit[TERN_PART_USER], TERN_SPAN_ALIGN);
         status = tern_device_reserve(rt, reservation(heap), &heap->reserved);
         ok = status == TERN_OK;
         if (ok)
-            heap->base = (char *)round_up((uintptr_t)heap->reserved, TERN_SPAN_ALIGN);
+            heap->base = (char *)tern_round_up((uintptr_t)heap->reserved, TERN_SPAN_ALIGN);
         else
             heap->reserved = NULL;
         agreed = tern_control_allreduce(rt, NULL, &ok, 1, &op);
@@ -78,7 +73,7 @@ static tern_status_t reserve(struct tern_rt *rt, struct tern_heap *heap)
             return agreed;
         if (heap->limit[TERN_PART_USER] / 2 < SPAN_LEAST)
             return tern_agree_status(rt, NULL, status);
-        heap->limit[TERN_PART_USER] = round_up(heap->limit[TERN_PART_USER] / 2, heap->granularity);
+        heap->limit[TERN_PART_USER] = tern_round_up(heap->limit[TERN_PART_USER] / 2, heap->granularity);
     }
 }
 

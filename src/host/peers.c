@@ -40,13 +40,13 @@ void tern_peers_meet(struct tern_peer *peers, int pe, const int *node_pes, int n
     }
 }
 
-bool tern_peers_all(const struct tern_peer_view *views, int n_pes, int node_n, bool atomics)
+bool tern_peers_atomics(const struct tern_peer_view *views, int n_pes, int node_n)
 {
-    if (node_n != n_pes || (n_pes > TERN_MAX_NEAR))
+    if (node_n != n_pes || n_pes > TERN_MAX_NEAR)
         return false;
     for (int p = 0; p < n_pes; p++)
         for (int i = 0; i < n_pes; i++)
-            if (p != i && !bit(atomics ? views[p].atomics : views[p].near, i))
+            if (p != i && !bit(views[p].atomics, i))
                 return false;
     return true;
 }
@@ -203,12 +203,11 @@ tern_status_t tern_peers_find(struct tern_rt *rt)
         goto err_peers;
     status = verdict(rt, views);
     if (status == TERN_OK)
-        status = choose_atomics(rt, tern_peers_all(views, rt->n_pes, rt->node_n_pes, true));
+        status = choose_atomics(rt, tern_peers_atomics(views, rt->n_pes, rt->node_n_pes));
     if (status != TERN_OK)
         goto err_peers;
 
     rt->sharers = own.sharers;
-    rt->near_all = tern_peers_all(views, rt->n_pes, rt->node_n_pes, false) && !(rt->env.disable_p2p && rt->n_pes > 1);
     for (int p = 0; rt->env.disable_p2p && p < rt->n_pes; p++) {
         if (p != rt->pe && rt->peers[p].near) {
             rt->peers[p].near = rt->peers[p].atomics = false;

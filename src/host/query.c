@@ -76,7 +76,7 @@ tern_status_t tern_ctx_fill(tern_ctx_t *ctx, size_t size, uint32_t abi)
     memset(ctx, 0, sizeof *ctx);
     ctx->generation = rt->generation;
     ctx->flags = (rt->env.check ? TERN_CTX_CHECK : 0) | (rt->amo_direct ? TERN_CTX_AMO_DIRECT : 0) |
-                 (rt->near_all ? TERN_CTX_NEAR_ALL : 0) | (rt->slots_dev ? TERN_CTX_SLOTS : 0);
+                 (rt->slots_dev ? TERN_CTX_SLOTS : 0);
     ctx->my_pe = rt->pe;
     ctx->n_pes = rt->n_pes;
     ctx->near_first = rt->near_first;

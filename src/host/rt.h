@@ -22,8 +22,6 @@
 #include "host/env.h"
 #include "host/log.h"
 
-#define TERN_MAX_CHUNKS 64
-
 /* What a PE publishes before anything else works. Fixed layout: PEs of different builds must be able to tell so. */
 struct tern_blob {
     uint32_t magic, bytes;          /* TERN_BLOB_MAGIC, sizeof(struct tern_blob) */
@@ -153,7 +151,7 @@ struct tern_rt {
     uint64_t user_backed, internal_backed; /* bytes of both heaps that are backed by memory; tern_state_publish tells kernels */
     int near_first, near_count;
     uint8_t *slots_dev;             /* device copy of the slot table, or NULL where placement is regular */
-    bool near_all, amo_direct;
+    bool amo_direct;                /* atomics and ADD signals go by load/store */
 
     struct tern_state_host *state_host;         /* host address */
     struct tern_state_host *state_host_dev;     /* the same memory by its device address */

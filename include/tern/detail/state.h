@@ -57,7 +57,7 @@ struct tern_report {
     uint64_t value;         /* what a late wait waited for; alignment; operator */
 };
 
-/* Host half: pinned host memory, written only by CPU threads with no device call (but for `report`, written by kernels). */
+/* Host half: pinned host memory, written by stores of CPU threads, without device calls; `report` by kernels. */
 struct tern_state_host {
     uint64_t abort;         /* abort word */
     uint32_t generation;    /* of the running runtime; 0 after finalize */
@@ -81,7 +81,7 @@ struct tern_state_dev {
     const char *heap;               /* own span */
     uint64_t user_offset;
     char *window;                   /* TERN_CTX_SLOTS: span of slot 0, */
-    const uint8_t *slots;           /* and slot of each PE, TERN_SLOT_NONE = proxy */
+    const uint8_t *slots;           /* and slot of each PE, TERN_SLOT_NONE where it is no load/store peer */
     uint64_t stride;
     uint32_t n_pes, pad1;
     uint64_t pad2[3];

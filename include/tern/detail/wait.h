@@ -32,7 +32,7 @@ TERN_DEV tern_status_t tern_abort_status(struct tern_state_dev *state)
     return TERN_ABORT_STATUS(word) == TERN_ERR_PEER_DEAD ? TERN_ERR_PEER_DEAD : TERN_ERR_ABORTED;
 }
 
-/* A wait's times, kept in registers. `call` names a wait of the library, which is reported when it is late. */
+/* A wait's times, kept in registers. */
 typedef struct tern_wait {
     uint64_t begin, look; /* ns; 0 before the first look */
     uint32_t polls;
@@ -80,7 +80,7 @@ TERN_DEV tern_status_t tern_wait_turn(tern_ctx_t ctx, tern_wait_t *w)
 
 /* One turn of a wait of the library: past its deadline it is reported once, and ends by the abort that follows. */
 TERN_DEV tern_status_t tern_wait_turn_library(struct tern_state_dev *state, tern_wait_t *w, uint32_t call, int pe,
-                                                     uint64_t value)
+                                              uint64_t value)
 {
     tern_prim_pause();
     return tern_wait_due(w) ? tern_wait_look_library(state, tern_wait_ns(w), call, pe, value) : TERN_OK;
