@@ -58,7 +58,6 @@ tern_status_t tern_device_host_alloc(struct tern_rt *rt, uint64_t bytes, void **
 void tern_device_host_free(struct tern_rt *rt, void *host);
 /* Copies and fills through the runtime's own non-blocking stream, done on return. */
 tern_status_t tern_device_write(struct tern_rt *rt, void *dev, const void *host, uint64_t bytes);
-tern_status_t tern_device_read(struct tern_rt *rt, void *host, const void *dev, uint64_t bytes);
 tern_status_t tern_device_zero(struct tern_rt *rt, void *dev, uint64_t bytes);
 /* Device memory used by the runtime itself. Any thread. */
 uint64_t tern_device_runtime_bytes(struct tern_rt *rt);

@@ -240,20 +240,6 @@ tern_status_t tern_device_write(struct tern_rt *rt, void *dev, const void *host,
     return TERN_OK;
 }
 
-tern_status_t tern_device_read(struct tern_rt *rt, void *host, const void *dev, uint64_t bytes)
-{
-    (void)rt;
-    const char *from = dev;
-    char *to = host;
-    if (((uintptr_t)from & 7u) == 0)
-        for (; bytes >= 8; bytes -= 8, to += 8, from += 8) {
-            uint64_t word = __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_ACQUIRE);
-            memcpy(to, &word, 8);
-        }
-    memcpy(to, from, bytes);
-    return TERN_OK;
-}
-
 tern_status_t tern_device_zero(struct tern_rt *rt, void *dev, uint64_t bytes)
 {
     (void)rt;

@@ -51,8 +51,7 @@
     X(cuMemHostAlloc)                                                                                                 \
     X(cuMemFreeHost)                                                                                                  \
     X(cuMemHostGetDevicePointer)                                                                                      \
-    X(cuMemcpyHtoDAsync)                                                                                              \
-    X(cuMemcpyDtoHAsync)
+    X(cuMemcpyHtoDAsync)
 
 /* tern_cuda.cuMemAlloc(...): the function that cuMemAlloc names in this cuda.h. */
 struct tern_cuda_driver {

@@ -190,23 +190,6 @@ static tern_status_t write_locked(struct tern_device *d, CUdeviceptr dev, const 
     return status;
 }
 
-static tern_status_t read_locked(struct tern_device *d, char *host, CUdeviceptr dev, uint64_t bytes)
-{
-    tern_status_t status = TERN_OK;
-
-    while (bytes && status == TERN_OK) {
-        uint64_t n = bytes < TERN_CUDA_BOUNCE_BYTES ? bytes : TERN_CUDA_BOUNCE_BYTES;
-
-        status = tern_cuda_check(tern_cuda.cuMemcpyDtoHAsync(d->bounce, dev, n, d->stream), "copy from the GPU");
-        if (status == TERN_OK)
-            status = finish(d, "copy from the GPU");
-        if (status == TERN_OK)
-            memcpy(host, d->bounce, n);
-        dev += n, host += n, bytes -= n;
-    }
-    return status;
-}
-
 tern_status_t tern_device_write(struct tern_rt *rt, void *dev, const void *host, uint64_t bytes)
 {
     struct tern_cuda_scope scope;
@@ -216,20 +199,6 @@ tern_status_t tern_device_write(struct tern_rt *rt, void *dev, const void *host,
         return status;
     pthread_mutex_lock(&rt->device->lock);
     status = write_locked(rt->device, dev_ptr(dev), host, bytes);
-    pthread_mutex_unlock(&rt->device->lock);
-    tern_cuda_leave(&scope);
-    return status;
-}
-
-tern_status_t tern_device_read(struct tern_rt *rt, void *host, const void *dev, uint64_t bytes)
-{
-    struct tern_cuda_scope scope;
-    tern_status_t status = tern_cuda_enter(rt->device, &scope);
-
-    if (status != TERN_OK)
-        return status;
-    pthread_mutex_lock(&rt->device->lock);
-    status = read_locked(rt->device, host, dev_ptr(dev), bytes);
     pthread_mutex_unlock(&rt->device->lock);
     tern_cuda_leave(&scope);
     return status;
