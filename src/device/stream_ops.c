@@ -85,36 +85,33 @@ static int stream_blocks_most(const struct tern_rt *rt)
     return blocks > 0 ? blocks : 1;
 }
 
-tern_status_t tern_put_on_stream(void *dst, const void *src, size_t bytes, int pe, tern_stream_t stream)
+/* A put or get without a signal. */
+static tern_status_t stream_copy(const char *call, bool put, const struct tern_stream_copy *copy, tern_stream_t stream)
 {
-    TERN_RANGE("tern_put_on_stream");
-    const char *call = "tern_put_on_stream";
-    const struct tern_stream_copy copy = {.dst = dst, .src = src, .bytes = bytes, .pe = pe};
+    const void *remote = put ? copy->dst : copy->src, *local = put ? copy->src : copy->dst;
     tern_ctx_t ctx;
     tern_status_t status;
     struct tern_rt *rt = stream_enter(call, &ctx, &status);
     if (!rt)
         return status;
-    status = stream_check_copy(rt, call, true, dst, src, bytes, pe);
-    if (status == TERN_OK && bytes)
-        status = tern_stream_put(&ctx, &copy, stream_blocks_most(rt), stream);
-    return status;
+    status = stream_check_copy(rt, call, put, remote, local, copy->bytes, copy->pe);
+    if (status != TERN_OK || !copy->bytes)
+        return status;
+    return (put ? tern_stream_put : tern_stream_get)(&ctx, copy, stream_blocks_most(rt), stream);
+}
+
+tern_status_t tern_put_on_stream(void *dst, const void *src, size_t bytes, int pe, tern_stream_t stream)
+{
+    TERN_RANGE("tern_put_on_stream");
+    const struct tern_stream_copy copy = {.dst = dst, .src = src, .bytes = bytes, .pe = pe};
+    return stream_copy("tern_put_on_stream", true, &copy, stream);
 }
 
 tern_status_t tern_get_on_stream(void *dst, const void *src, size_t bytes, int pe, tern_stream_t stream)
 {
     TERN_RANGE("tern_get_on_stream");
-    const char *call = "tern_get_on_stream";
     const struct tern_stream_copy copy = {.dst = dst, .src = src, .bytes = bytes, .pe = pe};
-    tern_ctx_t ctx;
-    tern_status_t status;
-    struct tern_rt *rt = stream_enter(call, &ctx, &status);
-    if (!rt)
-        return status;
-    status = stream_check_copy(rt, call, false, src, dst, bytes, pe);
-    if (status == TERN_OK && bytes)
-        status = tern_stream_get(&ctx, &copy, stream_blocks_most(rt), stream);
-    return status;
+    return stream_copy("tern_get_on_stream", false, &copy, stream);
 }
 
 tern_status_t tern_put_signal_on_stream(void *dst, const void *src, size_t bytes, uint64_t *sig, uint64_t value, int op,
