@@ -101,11 +101,14 @@ print(*[n for n in names if n not in ("repo", "install", "cluster", "fault")])')
 }
 
 fault_tests() {
-    local name
+    local name seed
     for name in $("${meson[@]}" introspect build-cuda --tests | python3 -c '
 import json, sys
 print(*[t["name"] for t in json.load(sys.stdin) if t["suite"][0].endswith(":fault")])'); do
-        job "fault/$name" scripts/with-mps.sh "${meson[@]}" test -C build-cuda --no-rebuild --logbase fault "$name"
+        for seed in 1 2 3 4 5 6; do
+            job "fault/$name, seed $seed" env TEST_SEED=$seed scripts/with-mps.sh "${meson[@]}" test -C build-cuda --no-rebuild \
+                --print-errorlogs --logbase fault "$name"
+        done
     done
 }
 
