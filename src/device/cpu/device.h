@@ -136,7 +136,6 @@ int cpu_remember(int error);
 /* worker.c */
 /* A resident thread for a block of `op` (or for a copy); false if there is no room now. */
 bool cpu_worker_start_locked(struct cpu_op *op, uint64_t index);
-void cpu_fail_locked(const char *sentence);
 /* A runtime starts: forget the failure of an earlier one if nothing runs. Returns the number of multiprocessors. */
 int cpu_device_open(void);
 

@@ -73,7 +73,7 @@ int cpu_device_open(void)
 /* ---- failure ------------------------------------------------------------------------------------------------------------- */
 
 /* The first failure stays: running blocks end at their next pause, what queues is dropped, and the job is aborted. */
-void cpu_fail_locked(const char *sentence)
+static void cpu_fail_locked(const char *sentence)
 {
     if (cpu_device.error)
         return;
