@@ -123,7 +123,7 @@ tern_status_t tern_heap_open(struct tern_rt *rt)
     rt->user_offset = heap->start[TERN_PART_USER];
     rt->user_max = heap->limit[TERN_PART_USER];
     rt->span = heap->spans[heap->own].base;
-    rt->window = rt->slots_dev ? heap->base : heap->spans[rt->peers[rt->near_first].slot].base;
+    rt->window = heap->base;
 
     status = tern_heap_internal(rt, NULL, first);
     if (status == TERN_OK && rt->env.heap_size > rt->user_max)

@@ -146,7 +146,7 @@ struct tern_rt {
 
     /* geometry of the span, job-wide equal but for addresses and near_*; filled by tern_peers_find and tern_heap_open */
     char *span;                     /* own */
-    char *window;                   /* span of near_first; with a slot table: of slot 0 */
+    char *window;                   /* spans of all mapped PEs, slot by slot */
     uint64_t stride, user_offset, user_max;
     uint64_t user_backed, internal_backed; /* bytes of both heaps that are backed by memory; tern_state_publish tells kernels */
     int near_first, near_count;
