@@ -228,25 +228,26 @@ int tern_cpu_memset(void *dst, int value, size_t bytes, struct tern_cpu_stream *
 
 /* ---- device -------------------------------------------------------------------------------------------------------------- */
 
+/* Numbers of cudaDeviceAttr, see cpu_runtime.h. */
 int tern_cpu_attribute(int *value, int attribute)
 {
     switch (attribute) {
-    case 1:
+    case 1: /* MaxThreadsPerBlock */
         *value = TERN_CPU_MAX_THREADS;
         break;
-    case 8:
+    case 8: /* MaxSharedMemoryPerBlock */
         *value = TERN_CPU_DYNAMIC_DEFAULT;
         break;
-    case 10:
+    case 10: /* WarpSize */
         *value = 32;
         break;
-    case 16:
+    case 16: /* MultiProcessorCount */
         *value = (int)cpu_device.sms;
         break;
-    case 39:
+    case 39: /* MaxThreadsPerMultiProcessor */
         *value = CPU_THREADS_PER_SM;
         break;
-    case 97:
+    case 97: /* MaxSharedMemoryPerBlockOptin */
         *value = TERN_CPU_SHARED_MAX;
         break;
     default:
