@@ -9,6 +9,7 @@
 extern "C" {
 #endif
 
+/** Version of these headers; tern_version() is that of the library. */
 #define TERN_VERSION_MAJOR 0
 #define TERN_VERSION_MINOR 1
 #define TERN_VERSION_PATCH 0
@@ -88,6 +89,7 @@ typedef struct tern_ctx {
 } tern_ctx_t;
 
 #define TERN_SLOT_NONE 0xffu /* in the table of slots: no load/store peer */
+/** Bytes of a context, which is passed to kernels by value. */
 #define TERN_CTX_BYTES 128
 
 /** Identifies a job that has no PMIx launcher; made on one PE by tern_get_unique_id and given to all by the program. */
