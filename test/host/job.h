@@ -95,6 +95,7 @@ static void *job_thread(void *arg)
         job->status[self->pe] = status;
     else
         CHECK(status == TERN_OK, "PE %d: %s", self->pe, tern_last_error());
+    pthread_barrier_wait(&job->barrier); /* a body may crash its PE: not while others still connect */
     if (status == TERN_OK)
         job->body(job, rt);
     pthread_barrier_wait(&job->barrier);
