@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 usage() {
     cat <<'T'
-Usage: scripts/test.sh [--quick | --strict] [--no-install] [--keep-going]
+Usage: scripts/test.sh [--quick | --strict] [--no-install] [--list | --write-counts]
 
 Installs missing packages (scripts/deps.sh test), builds the CPU device, its weak-memory variant and, where nvcc is, the
 CUDA device (compiled only: scripts/gpu-test.sh runs it), runs every suite, prints the time of each part and closes with
@@ -15,19 +15,21 @@ a line `N passed, N failed, N skipped` alone. Exit status 1 when something faile
   --strict      a skip other than "no GPU" is a failure, and so is a suite with fewer tests than test/expected-counts says
   --no-install  install nothing, fail where something is missing
   --list        list suites and tests, run nothing
+  --write-counts  write test/expected-counts from this run
 
 Variables: JOBS (default: number of cores), TEST_SEED (repeat random tests), TEST_TIME_SCALE (multiplies time limits).
 One test:  meson test -C build-cpu put-2 ; its log is build-cpu/meson-logs/testlog.txt
 T
 }
 
-quick=0 strict=0 list=0 deps_args=()
+quick=0 strict=0 list=0 write_counts=0 deps_args=()
 for arg; do
     case $arg in
     --quick) quick=1 ;;
     --strict) strict=1 ;;
     --no-install) deps_args+=(--no-install) ;;
     --list) list=1 ;;
+    --write-counts) write_counts=1 ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
     esac
@@ -108,6 +110,9 @@ echo
 echo "time of each part:"
 printf '%s\n' "${times[@]}"
 printf '%5d s  all\n\n' $((SECONDS - begin))
+if [ "$write_counts" = 1 ]; then
+    test/report.py --write-expected test/expected-counts ${logs[@]+"${logs[@]}"}
+fi
 report=()
 [ "$strict" = 1 ] && report=(--strict --expected test/expected-counts)
-exec test/report.py "${report[@]}" ${extra[@]+"${extra[@]}"} ${logs[@]+"${logs[@]}"}
+exec test/report.py ${report[@]+"${report[@]}"} ${extra[@]+"${extra[@]}"} ${logs[@]+"${logs[@]}"}
