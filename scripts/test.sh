@@ -11,7 +11,8 @@ Installs missing packages (scripts/deps.sh test), builds the CPU device, its wea
 CUDA device (compiled only: scripts/gpu-test.sh runs it), runs every suite, prints the time of each part and closes with
 a line `N passed, N failed, N skipped` alone. Exit status 1 when something failed.
 
-  --quick       leave out the CUDA build, mutants, slow tests and the suites bench, install and cluster: under three minutes
+  --quick       leave out the CUDA build, mutants, slow tests and the suites bench, install, cluster
+                and nvcc: under three minutes
   --strict      a skip other than "no GPU" is a failure, and so is a suite with fewer tests than test/expected-counts says
   --no-install  install nothing, fail where something is missing
   --list        list suites and tests, run nothing
@@ -93,7 +94,7 @@ for build in "${builds[@]}"; do
 done
 
 for suite in $(suites_of cpu); do
-    [ "$quick" = 1 ] && [[ " bench install cluster " == *" $suite "* ]] && continue
+    [ "$quick" = 1 ] && [[ " bench install cluster nvcc " == *" $suite "* ]] && continue
     part "cpu $suite" run_suite cpu "$suite"
 done
 part "weak litmus" run_suite weak litmus
@@ -114,5 +115,8 @@ if [ "$write_counts" = 1 ]; then
     test/report.py --write-expected test/expected-counts ${logs[@]+"${logs[@]}"}
 fi
 report=()
-[ "$strict" = 1 ] && report=(--strict --expected test/expected-counts)
+if [ "$strict" = 1 ]; then
+    report=(--strict --expected test/expected-counts)
+    [[ " ${builds[*]} " == *" cuda "* ]] || report+=(--not-here cpu/nvcc)
+fi
 exec test/report.py ${report[@]+"${report[@]}"} ${extra[@]+"${extra[@]}"} ${logs[@]+"${logs[@]}"}
