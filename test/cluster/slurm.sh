@@ -113,6 +113,8 @@ start() {
     local i try
     hostname head
     mount --bind "$state/hosts" /etc/hosts || die "cannot put a hosts file in place"
+    # slurmd looks at it, though nothing here uses cgroups; this mount is in our namespace only
+    mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
     ip link set lo up
     if [ "$nodes" = 1 ]; then
         ip addr add "$net.1/24" dev lo
