@@ -34,6 +34,7 @@ need_everything() {
         command -v "$tool" >/dev/null || skip "there is no $tool"
     done
     unshare --mount --net --uts --ipc --pid --fork true 2>/dev/null || skip "namespaces are not allowed here"
+    mountpoint -q /sys/fs/cgroup || skip "slurmd wants /sys/fs/cgroup mounted"
 }
 
 write_configuration() {
@@ -113,8 +114,6 @@ start() {
     local i try
     hostname head
     mount --bind "$state/hosts" /etc/hosts || die "cannot put a hosts file in place"
-    # slurmd looks at it, though nothing here uses cgroups; this mount is in our namespace only
-    mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
     ip link set lo up
     if [ "$nodes" = 1 ]; then
         ip addr add "$net.1/24" dev lo
