@@ -35,6 +35,7 @@ build|libpmix-dev|pkg-config --exists pmix|start of jobs by srun, mpirun, prteru
 build|libboost-context-dev|have_lib libboost_context.a|fibers of the CPU device
 build|openmpi-bin|command -v mpirun|a launcher for jobs of several PEs on one machine
 test|libopenmpi-dev|pkg-config --exists ompi-c|the example that runs beside MPI
+test|git|command -v git|list of the project's files for the checks of its sources
 test|cmake|command -v cmake|test of the installed CMake package
 test|shellcheck|command -v shellcheck|check of the scripts
 test|munge|have_sbin munged|authentication of the throw-away Slurm in tests

@@ -41,7 +41,7 @@ pkg-config)
     ;;
 cmake)
     command -v cmake >/dev/null || { echo "skipped: there is no cmake"; exit 77; }
-    cmake -S "$here" -B cmake -DCMAKE_PREFIX_PATH="$prefix" -DSOURCES="$here" \
+    cmake -G Ninja -S "$here" -B cmake -DCMAKE_PREFIX_PATH="$prefix" -DSOURCES="$here" \
         -DKERNEL="$TEST_SOURCE_ROOT/examples/put_signal.cu" >cmake.log || { cat cmake.log; exit 1; }
     cmake --build cmake >>cmake.log 2>&1 || { cat cmake.log; exit 1; }
     run_kernels cmake/kernel
