@@ -398,6 +398,7 @@ static bool report(struct run *run, const tern_info_t *info)
         print_json(run, all, &result);
     else if (run->m.pe == 0)
         print_table(run, all, &result, info);
+    fflush(stdout); /* before the others may end: a launcher kills the job when one of them ends with a failure */
     free(all);
     return result.ok;
 }

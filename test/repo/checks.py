@@ -23,9 +23,11 @@ OTHER_NAMES = {"TERN_CC", "TERN_DEVICE", "TERN_VERSION"}
 
 def all_files():
     """What belongs to the project: by git where it knows, else all but build directories."""
-    done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode == 0 and done.stdout:
-        return [path for path in done.stdout.splitlines() if os.path.isfile(os.path.join(ROOT, path))]
+    if shutil.which("git"):
+        done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
+                              check=False)
+        if done.returncode == 0 and done.stdout:
+            return [path for path in done.stdout.splitlines() if os.path.isfile(os.path.join(ROOT, path))]
     found = []
     for folder, names, leaves in os.walk(ROOT):
         names[:] = [n for n in names if not n.startswith((".git", "build", "__pycache__", ".cache"))]
