@@ -63,8 +63,10 @@ tern_status_t tern_equal_check(struct tern_rt *rt)
     if (status != TERN_OK || (words[0] == words[1] && words[2] == words[3] && words[4] == words[5]))
         return status;
     all = calloc((size_t)rt->n_pes, sizeof *all);
-    if (!all)
+    if (!all) { /* the others must not wait for this PE */
+        tern_control_abort(rt, TERN_ERR_NO_MEMORY, rt->pe, "PE %d has no host memory to compare configurations", rt->pe);
         return tern_error(TERN_ERR_NO_MEMORY, "no host memory to compare %d configurations; free some", rt->n_pes);
+    }
     equal_fill(rt, &own);
     status = tern_control_allgather(rt, NULL, &own, sizeof own, all);
     if (status == TERN_OK)

@@ -66,9 +66,7 @@ TERN_DEV_SLOW tern_status_t tern_meet_slow(struct tern_state_dev *state, uint32_
     return status;
 }
 
-/*
- * All threads that raise lines read the epoch before the entry barrier; thread 0 advances it behind that.
- */
+/* All threads that raise lines read the epoch before the entry barrier; thread 0 advances it behind that. */
 TERN_DEV tern_status_t tern_meet(tern_ctx_t ctx, int scope, uint32_t call)
 {
     int rank = (int)tern_scope_rank(scope), threads = (int)tern_scope_threads(scope), n = ctx.n_pes;
