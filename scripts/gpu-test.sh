@@ -105,7 +105,7 @@ fault_tests() {
     for name in $("${meson[@]}" introspect build-cuda --tests | python3 -c '
 import json, sys
 print(*[t["name"] for t in json.load(sys.stdin) if t["suite"][0].endswith(":fault")])'); do
-        for seed in 1 2 3 4 5 6; do
+        for seed in 0 1 2 3 4 5 6 7 8; do
             job "fault/$name, seed $seed" env TEST_SEED=$seed scripts/with-mps.sh "${meson[@]}" test -C build-cuda --no-rebuild \
                 --print-errorlogs --logbase fault "$name"
         done

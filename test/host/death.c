@@ -2,7 +2,7 @@
  * death.c - a PE dies and nobody but the survivors themselves ends them: `kill -9` of one of 4 PEs at random moments of
  * malloc, put, wait, barrier and finalize. Every survivor must get a status, name the dead PE, finalize, and exit, in 2
  * s (x TERN_TEST_SCALE: the bound is part of the contract); and nothing may be left. Also a PE whose forked child lives
- * on, and one that is only stopped. Argument: number of random points.
+ * on, and one that is only stopped. Argument: number of random points; 0: the seed picks one case of all.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -259,24 +259,42 @@ static void stopped(void)
     CHECK(nothing_runs(), "processes are left");
 }
 
+/* One phase at a random moment, or one of the victim's children, or a stopped PE: case 0 to CASES - 1. */
+#define CASES (PHASES + 3)
+
+static double one_case(int number, uint64_t *state)
+{
+    double seconds = 0;
+    if (number < PHASES) {
+        int victim = (int)(test_random(state) % PES);
+        seconds = die(number, victim, NO_CHILD, (unsigned)(test_random(state) % 20000));
+    } else if (number < PHASES + 2) {
+        int child = number - PHASES + FORKED_CHILD;
+        seconds = die(child == RAW_CHILD ? BARRIER : WAIT, 1, child, 5000);
+    } else {
+        stopped();
+    }
+    return seconds;
+}
+
 int main(int argc, char **argv)
 {
-    uint64_t state = test_seed();
+    uint64_t seed = test_seed(), state = seed;
     int points = argc > 1 ? atoi(argv[1]) : 8, fds = forked_fds();
     double worst = 0;
     alarm(60 + (unsigned)(points * 12 * scale()));
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     plan = forked_shared(sizeof *plan);
     for (int i = 0; i < points; i++) {
-        int phase = (i + (int)(state % PHASES)) % PHASES, victim = (int)(test_random(&state) % PES);
-        double seconds = die(phase, victim, NO_CHILD, (unsigned)(test_random(&state) % 20000));
+        double seconds = one_case((int)((seed + (uint64_t)i) % PHASES), &state);
         worst = seconds > worst ? seconds : worst;
     }
-    for (int child = FORKED_CHILD; child <= RAW_CHILD; child++)
-        die(child == RAW_CHILD ? BARRIER : WAIT, 1, child, 5000);
-    stopped();
+    int first = points ? PHASES : (int)(seed % CASES), end = points ? CASES : first + 1;
+    for (int number = first; number < end; number++)
+        one_case(number, &state);
     usleep(300000); /* the threads behind the ids end when all have been served */
     CHECK(forked_fds() == fds, "%d descriptors are left in the parent", forked_fds() - fds);
-    printf("longest time from death to the last survivor's exit: %.3f s\n", worst);
+    if (points)
+        printf("longest time from death to the last survivor's exit: %.3f s\n", worst);
     return test_end("death");
 }
