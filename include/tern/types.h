@@ -36,7 +36,8 @@ extern "C" {
     X(TERN_ERR_BUSY, 15, "the object is in use")                                                                      \
     X(TERN_ERR_STALE, 16, "the context belongs to a runtime that has ended")                                          \
     X(TERN_ERR_SYSTEM, 17, "the operating system refused")                                                            \
-    X(TERN_ERR_UNSUPPORTED, 18, "not supported by this build or device")
+    X(TERN_ERR_UNSUPPORTED, 18, "not supported by this build or device")                                              \
+    X(TERN_ERR_TRANSPORT, 19, "an operation failed on its way to a PE")
 
 /** Result of every call that can fail, on host and device. */
 typedef enum tern_status {
@@ -62,12 +63,15 @@ enum { TERN_CMP_EQ = 0, TERN_CMP_NE = 1, TERN_CMP_GT = 2, TERN_CMP_LE = 3, TERN_
 #define TERN_CTX_USER_FLAGS 0x1u
 #define TERN_CTX_CHECK 0x100u       /**< internal: TERN_CHECK=1, device calls check their arguments */
 #define TERN_CTX_AMO_DIRECT 0x200u  /**< internal: atomics and ADD signals go by load/store (the atomics home is GPU memory) */
+#define TERN_CTX_PROXY 0x400u       /**< internal: some operations go through the proxy */
 #define TERN_CTX_SLOTS 0x800u       /**< internal: irregular placement, spans are found by a table (state block) */
+#define TERN_CTX_STRICT 0x1000u     /**< internal: TERN_STRICT_RELEASE=1, sources are released at system scope */
 
 /** A device stream: a cudaStream_t on the CUDA device; NULL is the default stream. */
 typedef void *tern_stream_t;
 
 struct tern_state_dev;
+struct tern_ring_dev;
 
 /**
  * The device context: what a kernel needs to communicate, passed to it by value. Fill it with tern_ctx(&ctx) on the host.
@@ -85,7 +89,11 @@ typedef struct tern_ctx {
     uint32_t timeout_ms;               /* deadline of user waits; 0 = none */
     uint32_t stage_bytes;              /* tern_ctx_stage: bytes lent, 0 = none */
     void *stage;                       /* tern_ctx_stage: shared memory of the calling block */
-    uint64_t reserved[8];              /* 0 */
+    struct tern_ring_dev *rings;       /* TERN_CTX_PROXY: device halves of the rings, thread by thread, */
+    char *rings_host;                  /* and their host halves, by device address */
+    uint16_t channels, proxy_threads;  /* rings of each thread (a power of two), and threads */
+    uint32_t ring_units;
+    uint64_t reserved[5];              /* 0 */
 } tern_ctx_t;
 
 #define TERN_SLOT_NONE 0xffu /* in the table of slots: no load/store peer */

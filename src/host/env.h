@@ -26,6 +26,13 @@
     X(TERN_GPU,          gpu,          int,    "-1",    -1, 1024, "", 0, "device ordinal; -1: local rank mod visible devices") \
     X(TERN_DISABLE_P2P,  disable_p2p,  bool,   "0",     0, 1, "", 1, "hide load/store peers from the device (the own heap excepted)") \
     X(TERN_ATOMICS,      atomics,      enum,   "auto",  0, 0, "auto|direct|proxy", 1, "where atomics are executed; direct: the program updates no word over both paths") \
+    X(TERN_TRANSPORT,    transport,    enum,   "auto",  0, 0, "auto|null|loopback|ucx|verbs", 1, "what carries operations to PEs out of reach of loads and stores; null moves nothing, loopback is for tests") \
+    X(TERN_PROXY_THREADS, proxy_threads, int,  "1",     1, 64, "", 1, "threads of the proxy; PE p is served by thread p mod this") \
+    X(TERN_CHANNELS,     channels,     int,    "32",    1, 256, "", 0, "rings of each proxy thread (a power of two); a block uses one of them") \
+    X(TERN_PROXY_PENDING, proxy_pending, int,  "4096",  16, 1048576, "", 0, "operations that the proxy holds for a slow PE before rings stall") \
+    X(TERN_STRICT_RELEASE, strict_release, bool, "0",   0, 1, "", 0, "sources of proxied puts are released at system scope, not at GPU scope") \
+    X(TERN_LOOPBACK_FAULTS, loopback_faults, string, "", 0, 0, "", 1, "tests: delay=LO-HIus,reorder=P,credits=N,fail=K,kill=PE@K,seed=S") \
+    X(TERN_DUMP_SIGNAL,  dump_signal,  int,    "0",     0, 64, "", 0, "signal number at which rings and operations are written to the log; 0: none") \
     X(TERN_ALLOW_TIMESLICE, allow_timeslice, bool, "0", 0, 1, "", 0, "let PEs share a GPU without MPS (they are then time-sliced, milliseconds a turn)") \
     X(TERN_CPU_SMS,      cpu_sms,      int,    "16",    1, 1024, "", 1, "CPU device: multiprocessors of a PE; with 2048 threads each they bound how many blocks run at once") \
     X(TERN_CPU_WEAK,     cpu_weak,     int,    "0",     0, 9223372036854775807, "", 0, "CPU device built with -Dweak=true: seed of the order in which stores become visible; 0: as the CPU does it") \

@@ -3,9 +3,11 @@
  *   env.c/log.c      variables, log, last error          init.c     life cycle, context, abort
  *   bootstrap/       PEs' first meeting                  control.c  control plane (thread, sockets, death)
  *   heap*.c/alloc.c  symmetric heap                      peers.c    reachability, windows
+ *   ../proxy/proxy.h  operations to PEs out of reach of loads and stores
  *   agree.c          first round of collective calls     equal.c    versions and configurations
  *   ../device/backend.h  the device, one of two builds
- * Calls go one way: init -> heap -> peers -> control -> bootstrap; all use env, log.
+ * Calls go one way: init -> heap -> proxy -> peers -> control -> bootstrap; all use env, log. The control thread calls the
+ * proxy back with messages and deaths.
  */
 #ifndef TERN_HOST_RT_H
 #define TERN_HOST_RT_H
@@ -90,6 +92,8 @@ void tern_control_abort(struct tern_rt *rt, tern_status_t status, int pe, const 
 tern_status_t tern_abort_status(struct tern_rt *rt);
 const struct tern_blob *tern_control_blob(struct tern_rt *rt, int pe);   /* blob of a PE, fetched at first use; NULL: error */
 bool tern_control_dead(struct tern_rt *rt, int pe);       /* known to be dead. Any thread. */
+/* Send a message to the proxy of a PE (tern_proxy_message there; own PE too), in order, connecting if need be. Any thread. */
+tern_status_t tern_control_message(struct tern_rt *rt, int pe, const void *body, size_t bytes);
 
 /* ---- agreement: every host-collective call of the API begins with it --------------------------------------------------- */
 /*
@@ -125,6 +129,8 @@ void *tern_heap_alloc(struct tern_rt *rt, size_t alignment, size_t bytes, bool z
 tern_status_t tern_heap_free(struct tern_rt *rt, void *ptr);
 void tern_heap_stats(struct tern_rt *rt, tern_info_t *info);
 
+struct tern_proxy; /* ../proxy/proxy.h */
+
 /* ---- the runtime -------------------------------------------------------------------------------------------------------- */
 struct tern_rt {
     int pe, n_pes;
@@ -152,6 +158,8 @@ struct tern_rt {
     int near_first, near_count;
     uint8_t *slots_dev;             /* device copy of the slot table, or NULL where placement is regular */
     bool amo_direct;                /* atomics and ADD signals go by load/store */
+    bool needs_proxy;               /* some PE of the job has a far peer, or atomics are not direct: equal on all PEs */
+    struct tern_proxy *proxy;       /* NULL where the job needs none */
 
     struct tern_state_host *state_host;         /* host address */
     struct tern_state_host *state_host_dev;     /* the same memory by its device address */

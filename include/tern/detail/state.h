@@ -43,7 +43,8 @@ enum {
     TERN_WHY_STALE,     /* context of an ended runtime */
     TERN_WHY_OP,        /* unknown comparison, signal or other operator */
     TERN_WHY_STAGE,     /* stage not in shared memory, unaligned or too small */
-    TERN_WHY_TIMEOUT    /* a library wait passed its deadline */
+    TERN_WHY_TIMEOUT,   /* a library wait passed its deadline */
+    TERN_WHY_BUFFER     /* local memory of a proxied operation is neither in the heap nor registered */
 };
 
 /* One record per runtime: the first lane that swaps `claim` from 0 to 1 fills it, then stores `kind` with release. */
@@ -68,6 +69,7 @@ struct tern_state_host {
 };
 
 /* Device half: device memory. Kernels poll only this one. */
+struct tern_buffer_dev;
 struct tern_state_dev {
     uint64_t abort;         /* copy of the host's abort word */
     uint64_t abort_ns;      /* tern_prim_clock_ns() of that copy */
@@ -83,8 +85,9 @@ struct tern_state_dev {
     char *window;                   /* TERN_CTX_SLOTS: span of slot 0, */
     const uint8_t *slots;           /* and slot of each PE, TERN_SLOT_NONE where it is no load/store peer */
     uint64_t stride;
-    uint32_t n_pes, pad1;
-    uint64_t pad2[3];
+    uint32_t n_pes, n_buffers;
+    const struct tern_buffer_dev *buffers; /* registered local memory (ring.h): n_buffers entries, some perhaps free */
+    uint64_t pad2[2];
     uint64_t sync_epoch;    /* epochs of sync_all/barrier_all that this PE has begun; on a line of its own */
     uint64_t pad3[15];
 };
