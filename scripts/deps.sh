@@ -33,6 +33,7 @@ build|ninja-build|command -v ninja|runs the build
 build|pkg-config|command -v pkg-config|finds libraries
 build|libpmix-dev|pkg-config --exists pmix|start of jobs by srun, mpirun, prterun
 build|libboost-context-dev|have_lib libboost_context.a|fibers of the CPU device
+build|libucx-dev|[ -e /usr/include/ucp/api/ucp.h ]|UCX transport: PEs on other nodes
 build|openmpi-bin|command -v mpirun|a launcher for jobs of several PEs on one machine
 test|libopenmpi-dev|pkg-config --exists ompi-c|the example that runs beside MPI
 test|git|command -v git|list of the project's files for the checks of its sources
