@@ -25,6 +25,8 @@ enum { LIT_ANY, LIT_PES, LIT_GRID };
     X(put_block_reuse, LIT_ANY, "after put_block any thread may overwrite any part of the source")                      \
     X(grid_fence, LIT_GRID, "all blocks put, grid barrier, one thread fences and signals")                              \
     X(p_fence_p, LIT_ANY, "p, fence, p")                                                                                \
+    X(put_fence_set, LIT_ANY, "put, fence, atomic_set of the flag")                                                     \
+    X(or_fence_put, LIT_ANY, "atomic_or, fence, put of the flag")                                                       \
     X(wait32, LIT_ANY, "put, fence, 32-bit p; wait on it")                                                              \
     X(wait_all, LIT_ANY, "wait_until_all acquires for every word")                                                      \
     X(test_any, LIT_ANY, "test_any that finds a word acquires")                                                         \
@@ -267,6 +269,45 @@ TERN_DEV void lit_p_fence_p(struct lit *p)
     tern_uint64_p(p->ctx, &theirs->lane_flag[threadIdx.x], p->it, lit_pe(p, to));
     tern_status_t status = tern_uint64_wait_until(p->ctx, &mine->lane_flag[threadIdx.x], TERN_CMP_EQ, p->it);
     lit_check_at(p, mine->data[from], from, threadIdx.x);
+    lit_status(p, status);
+    lit_turn(p, from, to);
+}
+
+TERN_DEV void lit_put_fence_set(struct lit *p)
+{
+    int to = lit_next(p, 1), from = lit_before(p, 1);
+    struct lit_region *mine = lit_mine(p), *theirs = lit_of(p, to);
+    lit_fill(p, mine->row);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        tern_put_nbi(p->ctx, theirs->data[p->me], mine->row, 16 * blockDim.x, lit_pe(p, to));
+        tern_fence(p->ctx);
+        tern_uint64_atomic_set(p->ctx, &theirs->flag[p->me][0], p->it, lit_pe(p, to));
+    }
+    lit_await(p, &mine->flag[from][0], p->it);
+    lit_check(p, mine->data[from], from);
+    lit_turn(p, from, to);
+}
+
+/* Each iteration sets another bit, so that a late one shows. The flag's source is a row, which a put may not carry by value. */
+TERN_DEV void lit_or_fence_put(struct lit *p)
+{
+    int to = lit_next(p, 1), from = lit_before(p, 1);
+    struct lit_region *mine = lit_mine(p), *theirs = lit_of(p, to);
+    uint32_t *bits = &theirs->word32[p->me][p->it / 32 % 8], bit = 1u << p->it % 32;
+    if (threadIdx.x == 0) {
+        uint64_t *row = (uint64_t *)mine->row;
+        row[0] = p->it, row[1] = p->it;
+        tern_uint32_atomic_xor(p->ctx, bits, bit, lit_pe(p, to));
+        tern_uint32_atomic_or(p->ctx, &theirs->word32[p->me][8 + p->it % 8], p->it, lit_pe(p, to));
+        tern_fence(p->ctx);
+        tern_put_nbi(p->ctx, &theirs->lane_flag[0], row, 16, lit_pe(p, to));
+    }
+    __syncthreads();
+    tern_status_t status = tern_uint64_wait_until(p->ctx, &mine->lane_flag[0], TERN_CMP_EQ, p->it);
+    uint32_t now = tern_prim_ld_relaxed_u32(&mine->word32[from][p->it / 32 % 8]);
+    p->bad += (now >> p->it % 32 & 1) != ((p->it - 1) / 256 % 2 == 0);
+    p->bad += (tern_prim_ld_relaxed_u32(&mine->word32[from][8 + p->it % 8]) & p->it) != p->it;
     lit_status(p, status);
     lit_turn(p, from, to);
 }
