@@ -148,6 +148,11 @@ static void handle(struct tern_control *c, struct tern_source *source, uint32_t 
         if (source->fd >= 0)
             tern_death_found(c, source->pe, "its process ended without tern_finalize");
         break;
+    case TERN_SOURCE_DUMP:
+        n = read(source->fd, &count, sizeof count);
+        (void)n;
+        c->tell_dump = true;
+        break;
     case TERN_SOURCE_TIMER:
         break;
     }
@@ -157,7 +162,7 @@ static void *control_thread(void *arg)
 {
     struct tern_control *c = arg;
     struct epoll_event events[64];
-    bool stop = false;
+    bool stop = false, due;
 
     pthread_setname_np(pthread_self(), "tern-control");
     while (!stop) {
@@ -173,7 +178,10 @@ static void *control_thread(void *arg)
             tick(c);
         tern_conn_reap(c, false);
         stop = c->stop;
+        due = tern_tell_due(c);
         pthread_mutex_unlock(&c->lock);
+        if (due)
+            tern_tell(c);
     }
     return NULL;
 }
@@ -224,6 +232,8 @@ tern_status_t tern_control_open(struct tern_rt *rt)
     c->timer = (struct tern_source){TERN_SOURCE_TIMER, -1, -1};
     c->unix_listener = (struct tern_source){TERN_SOURCE_UNIX, -1, -1};
     c->tcp_listener = (struct tern_source){TERN_SOURCE_TCP, -1, -1};
+    c->dump = (struct tern_source){TERN_SOURCE_DUMP, -1, -1};
+    c->letters_tail = &c->letters;
     c->tick_ns = tern_now_ns();
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
@@ -391,6 +401,7 @@ void tern_control_stop(struct tern_rt *rt)
     tern_control_halt(rt);
     tern_conn_reap(c, true);
     tern_coll_free(c);
+    tern_message_free(c);
     for (int pe = 0; c->links && pe < rt->n_pes; pe++) {
         struct tern_link *link = &c->links[pe];
         tern_fork_close(link->pid.fd);
@@ -405,6 +416,7 @@ void tern_control_stop(struct tern_rt *rt)
     tern_fork_close(c->unix_listener.fd);
     tern_fork_close(c->tcp_listener.fd);
     tern_fork_close(c->timer.fd);
+    tern_fork_close(c->dump.fd);
     tern_fork_close(c->wake.fd);
     tern_fork_close(c->epoll);
     pthread_cond_destroy(&c->cond);

@@ -1,6 +1,7 @@
 /*
  * control.h - inside of the control plane, shared by control.c (life cycle, thread), control_conn.c (sockets),
- * control_coll.c (collective calls) and control_death.c (death, abort, reports). All state of one runtime hangs from
+ * control_coll.c (collective calls), control_message.c (messages, what the proxy is told) and control_death.c (death,
+ * abort, reports). All state of one runtime hangs from
  * struct tern_control and is guarded by its lock; functions here are called with the lock held unless they say
  * otherwise.
  */
@@ -28,7 +29,8 @@ enum tern_frame_type {
     TERN_FRAME_ABORT,     /* struct tern_frame_abort, text */
     TERN_FRAME_DEAD,      /* the same: a PE died, the job goes on */
     TERN_FRAME_PING,
-    TERN_FRAME_BYE /* the sender leaves in order: its closed socket is no death */
+    TERN_FRAME_BYE, /* the sender leaves in order: its closed socket is no death */
+    TERN_FRAME_MESSAGE /* for the proxy */
 };
 
 struct tern_frame {
@@ -70,7 +72,8 @@ enum tern_source_kind {
     TERN_SOURCE_UNIX,
     TERN_SOURCE_TCP,
     TERN_SOURCE_CONN,
-    TERN_SOURCE_PID
+    TERN_SOURCE_PID,
+    TERN_SOURCE_DUMP
 };
 struct tern_source {
     enum tern_source_kind kind;
@@ -120,10 +123,12 @@ struct tern_link { /* what is known of one PE */
     struct tern_blob *blob;
     struct tern_source pid; /* pidfd of a process of this PID namespace, fd -1 = none */
     bool same_node, dead, left;
+    bool tell_death; /* the proxy has not been told yet */
     struct tern_fd_item *items;
 };
 
 struct tern_coll;
+struct tern_letter;
 
 struct tern_control {
     struct tern_rt *rt;
@@ -141,6 +146,12 @@ struct tern_control {
     int deaths;
     struct tern_coll *colls;
     uint32_t seq_all; /* call counter of the group of all PEs */
+    struct tern_source dump;                /* the signal of TERN_DUMP_SIGNAL has come */
+    const struct tern_control_calls *calls; /* NULL: nobody is told; what comes is kept */
+    bool telling;                           /* the control thread is in one of them */
+    struct tern_letter *letters, **letters_tail;
+    int tell_deaths;
+    bool tell_dump;
     struct tern_state_host *state;
     bool reported;
     uint64_t tick_ns;
@@ -172,6 +183,13 @@ bool tern_conn_flushed(struct tern_control *c);
 /* control_fd.c */
 void tern_fds_received(struct tern_control *c, struct tern_conn *conn, const char *body, size_t bytes, int n_fds);
 void tern_fd_item_free(struct tern_fd_item *item, bool close_fds);
+
+/* control_message.c */
+void tern_message_received(struct tern_control *c, int pe, const char *body, size_t bytes);
+void tern_message_free(struct tern_control *c);
+void tern_tell_death(struct tern_control *c, int pe);
+bool tern_tell_due(const struct tern_control *c);
+void tern_tell(struct tern_control *c); /* control thread, no lock */
 
 /* control_coll.c */
 void tern_coll_up(struct tern_control *c, int pe, const char *body, size_t bytes);

@@ -589,8 +589,13 @@ static void frame_handle(struct tern_control *c, struct tern_conn *conn, const s
     case TERN_FRAME_DEAD:
         tern_death_told(c, pe, body, frame->bytes);
         break;
+    case TERN_FRAME_MESSAGE:
+        tern_message_received(c, pe, body, frame->bytes);
+        break;
     case TERN_FRAME_BYE:
         c->links[pe].left = true;
+        if (c->deaths) /* then PEs leave without waiting for others, which may wait for it */
+            tern_tell_death(c, pe);
         pthread_cond_broadcast(&c->cond);
         break;
     default:

@@ -89,6 +89,7 @@ static void death_mark(struct tern_control *c, int pe, int from, const char *tex
 
     link->dead = true;
     c->deaths++;
+    tern_tell_death(c, pe);
     watch_end(c, link);
     if (link->conn)
         tern_conn_close(c, link->conn);

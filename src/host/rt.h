@@ -7,7 +7,7 @@
  *   agree.c          first round of collective calls     equal.c    versions and configurations
  *   ../device/backend.h  the device, one of two builds
  * Calls go one way: init -> heap -> proxy -> peers -> control -> bootstrap; all use env, log. The control thread calls the
- * proxy back with messages and deaths.
+ * proxy back with messages and deaths (tern_control_deliver).
  */
 #ifndef TERN_HOST_RT_H
 #define TERN_HOST_RT_H
@@ -92,8 +92,17 @@ void tern_control_abort(struct tern_rt *rt, tern_status_t status, int pe, const 
 tern_status_t tern_abort_status(struct tern_rt *rt);
 const struct tern_blob *tern_control_blob(struct tern_rt *rt, int pe);   /* blob of a PE, fetched at first use; NULL: error */
 bool tern_control_dead(struct tern_rt *rt, int pe);       /* known to be dead. Any thread. */
-/* Send a message to the proxy of a PE (tern_proxy_message there; own PE too), in order, connecting if need be. Any thread. */
+/* Send a message to the proxy of a PE (own PE too): in order for each PE, connecting if need be. Any thread. */
+#define TERN_MESSAGE_MOST (1 << 20) /* bytes */
 tern_status_t tern_control_message(struct tern_rt *rt, int pe, const void *body, size_t bytes);
+/* What the control thread calls back, without its lock: messages in order, then the death of their sender. Bodies are lent. */
+struct tern_control_calls {
+    void (*message)(struct tern_rt *rt, int from, const void *body, size_t bytes);
+    void (*dead)(struct tern_rt *rt, int pe);
+    void (*dump)(struct tern_rt *rt, const char *why);
+};
+/* From now on (what has come before too). NULL: no more; on return none is under way. Not by the control thread. */
+void tern_control_deliver(struct tern_rt *rt, const struct tern_control_calls *calls);
 
 /* ---- agreement: every host-collective call of the API begins with it --------------------------------------------------- */
 /*
@@ -175,6 +184,9 @@ extern _Thread_local const char *tern_call_name;
 extern struct tern_rt *tern_rt_current;
 /* Every public call begins with this: the runtime if it runs and is not aborted, else NULL and *status (error recorded). */
 struct tern_rt *tern_rt_enter(const char *call, tern_status_t *status);
+/* The signal of TERN_DUMP_SIGNAL, between start and stop of the control plane. */
+tern_status_t tern_dump_open(struct tern_rt *rt);
+void tern_dump_close(struct tern_rt *rt);
 void tern_info_fill(struct tern_rt *rt, tern_info_t *info);
 /* Store generation, sizes, time-outs of the state block in device memory (application's thread, runtime's stream). */
 tern_status_t tern_state_publish(struct tern_rt *rt);
