@@ -253,3 +253,14 @@ void tern_report_poll(struct tern_control *c)
         status = TERN_ERR_STALE;
     tern_abort_raise(c, status, c->rt->pe, -1, text);
 }
+
+void tern_control_report(struct tern_rt *rt)
+{
+    struct tern_control *c = rt->control;
+    struct tern_state_host *state = rt->state_host;
+    if (!state || __atomic_load_n(&state->report.kind, __ATOMIC_RELAXED) == TERN_REPORT_NONE || atomic_load(&rt->abort))
+        return;
+    pthread_mutex_lock(&c->lock);
+    tern_report_poll(c);
+    pthread_mutex_unlock(&c->lock);
+}

@@ -302,6 +302,7 @@ tern_status_t tern_finalize(void)
         status = tern_error(TERN_ERR_STATE, "tern_finalize: no runtime is running; call tern_init first");
         goto out;
     }
+    tern_control_report(rt);
     status = part(rt);
     if (status == TERN_ERR_MISMATCH)
         goto out; /* others are elsewhere: the call had no effect */
@@ -327,6 +328,7 @@ struct tern_rt *tern_rt_enter(const char *call, tern_status_t *status)
         *status = tern_error(TERN_ERR_STATE, "%s: no runtime is running; call tern_init first", call);
         return NULL;
     }
+    tern_control_report(rt);
     if (atomic_load(&rt->abort)) {
         *status = tern_error(tern_abort_status(rt), "%s: the job was aborted: %s; call tern_finalize", call,
                              rt->abort_reason);
@@ -341,6 +343,7 @@ const char *tern_abort_reason(void)
     struct tern_rt *rt = tern_rt_current;
     if (!rt)
         return last_abort_reason;
+    tern_control_report(rt);
     return atomic_load(&rt->abort) ? rt->abort_reason : "";
 }
 
@@ -357,5 +360,9 @@ tern_status_t tern_abort(const char *reason)
 
 tern_status_t tern_status(void)
 {
-    return tern_rt_current ? tern_abort_status(tern_rt_current) : TERN_ERR_STATE;
+    struct tern_rt *rt = tern_rt_current;
+    if (!rt)
+        return TERN_ERR_STATE;
+    tern_control_report(rt);
+    return tern_abort_status(rt);
 }

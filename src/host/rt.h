@@ -88,6 +88,8 @@ tern_status_t tern_control_fd_recv(struct tern_rt *rt, int pe, uint64_t tag, int
 /* Raise job abort: first reason wins, is logged once, flooded to all PEs, wakes all host waits. Any thread. pe: cause or -1 */
 void tern_control_abort(struct tern_rt *rt, tern_status_t status, int pe, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Read the device's report now, not at the next tick: what ended kernels left counts for the call that follows them. */
+void tern_control_report(struct tern_rt *rt);
 /* What a host call returns once the job is aborted: TERN_ERR_PEER_DEAD if a death was the cause, else TERN_ERR_ABORTED. */
 tern_status_t tern_abort_status(struct tern_rt *rt);
 const struct tern_blob *tern_control_blob(struct tern_rt *rt, int pe);   /* blob of a PE, fetched at first use; NULL: error */

@@ -236,6 +236,31 @@ static void test_report(int rounds)
     }
 }
 
+/* A report counts for the next call of the host, however soon, and for the tern_finalize of a program that ends at once. */
+static void test_report_soon(void)
+{
+    for (int call = 0; call < 4; call++) {
+        tern_ctx_t ctx;
+        device_test_init(&ctx, 1);
+        char *mem = (char *)tern_calloc(1, 64);
+        REQUIRE(mem && tern_barrier_all() == TERN_OK, "%s", tern_last_error());
+        if (tern_my_pe() == 0) {
+            REQUIRE(tern_launch(report_kernel, 1, 1, 0, NULL, ctx, mem) == TERN_OK, "%s", tern_last_error());
+            device_test_wait("report soon");
+            if (call == 0)
+                CHECK(tern_status() == TERN_ERR_ABORTED, "status %s", tern_status_name(tern_status()));
+            if (call == 1)
+                CHECK(tern_quiet() == TERN_ERR_ABORTED, "tern_quiet goes on");
+            if (call == 2)
+                CHECK(strstr(tern_abort_reason(), "tern_p"), "reason: %s", tern_abort_reason());
+        } else {
+            expect_abort("report soon", "tern_p", "is not one of the");
+        }
+        end();
+        CHECK(strstr(tern_abort_reason(), "tern_p in a kernel of PE 0"), "call %d: reason: %s", call, tern_abort_reason());
+    }
+}
+
 /* ---- abort ends waits -------------------------------------------------------------------------------------------------------- */
 
 enum { WAIT_SIGNAL, WAIT_WARP, WAIT_BLOCK, WAIT_ALL, WAIT_ANY, WAIT_SOME, WAIT_STATUS, WAIT_COUNT };
@@ -358,6 +383,7 @@ int main(int argc, char **argv)
     for (int bad = 0; bad < BAD_COUNT; bad++)
         play_bad(bad, stale);
     test_report(3);
+    test_report_soon();
     test_abort();
     test_late_barrier();
     return test_end("fail");
