@@ -256,7 +256,7 @@ static void configurations(void)
 
 static void accidental(int stale)
 {
-    static const char *const names[] = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+    static const char *const names[] = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"};
     if (stale) /* of a launcher that is gone: PMIx itself says that it reaches nobody */
         setenv("PMIX_NAMESPACE", "nobody.1", 1), setenv("PMIX_RANK", "0", 1);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -264,7 +264,8 @@ static void accidental(int stale)
         setenv(names[i], "4", 1);
         snprintf(text, sizeof text, "4 processes (%s=4)", names[i]);
         CHECK(tern_init() == TERN_ERR_LAUNCHER && strstr(tern_last_error(), text), "%s", tern_last_error());
-        CHECK(strstr(tern_last_error(), "srun --mpi=pmix") && strstr(tern_last_error(), "TERN_BOOTSTRAP=singleton"),
+        CHECK(strstr(tern_last_error(), "srun --mpi=pmix") && strstr(tern_last_error(), "tern_init_attr") &&
+                  strstr(tern_last_error(), "TERN_BOOTSTRAP=singleton"),
               "%s", tern_last_error());
         setenv("TERN_BOOTSTRAP", "singleton", 1);
         CHECK(tern_init() == TERN_OK && tern_n_pes() == 1, "%s", tern_last_error());
@@ -347,7 +348,7 @@ static void fork_and_exit(void)
 int main(void)
 {
     static const char *const launcher[] = {"PMIX_NAMESPACE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
-                                           "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+                                           "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"};
     uint64_t seed = test_seed();
     alarm(110);
     for (size_t i = 0; i < sizeof launcher / sizeof *launcher; i++)

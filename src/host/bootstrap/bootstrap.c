@@ -96,7 +96,7 @@ tern_status_t tern_blob_fill(struct tern_rt *rt)
 /* A launcher's own count of the processes it started, where it is more than one. */
 static const char *launcher_count(long *count)
 {
-    static const char *const names[] = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+    static const char *const names[] = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *text = getenv(names[i]);
         *count = text ? strtol(text, NULL, 10) : 0;
@@ -114,8 +114,8 @@ static tern_status_t no_server(struct tern_rt *rt)
         return tern_error(
             TERN_ERR_LAUNCHER,
             "the launcher started %ld processes (%s=%ld), but no PMIx server answers%s, so each would be a job "
-            "of one PE; use srun --mpi=pmix, mpirun of an Open MPI with PMIx, or prterun; or "
-            "TERN_BOOTSTRAP=singleton if one PE per process is meant",
+            "of one PE; use srun --mpi=pmix, mpirun of an Open MPI with PMIx, or prterun; or tern_init_attr with a "
+            "unique id; or TERN_BOOTSTRAP=singleton if one PE per process is meant",
             count, name, count, getenv("PMIX_NAMESPACE") ? "" : " (PMIX_NAMESPACE is not set)");
     if (rt->env.bootstrap == BOOTSTRAP_PMIX)
         return tern_error(TERN_ERR_BOOTSTRAP,
