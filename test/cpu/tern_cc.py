@@ -222,6 +222,11 @@ def case_options():
     done = tern_cc("-o")
     expect(done.returncode == 1 and "-o needs a value" in done.stderr, f"-o alone: {done.stderr}")
     write("x.cu", "int main(void) { return 0; }\n")
+    for args in [("-c", "x.cpp"), ("-o", "x", "x.cu", "x.cpp")]:
+        done = tern_cc(*args)
+        expect(done.returncode == 1 and "x.cpp: sources are .cu or .c" in done.stderr, f"C++ source: {done.stderr}")
+    done = tern_cc("-c", "x.o")
+    expect(done.returncode == 1 and "no .cu or .c source" in done.stderr, f"-c without a source: {done.stderr}")
     done = tern_cc("--show", "-O3", "-o", "x", "x.cu", "-lm")
     expect(done.returncode == 0 and len(done.stdout.splitlines()) == 2 and " -O3 " in done.stdout and not os.path.exists("x"),
            f"--show: {done.stdout} {done.stderr}")
