@@ -17,7 +17,7 @@ Configures (the first time, or when options are given) and builds:
 
 --only TARGET builds one program (examples/moe_layer) and what it needs.
 Options go to meson: scripts/build.sh cuda -Dgpu_archs=90 ; all of them: meson configure build-cpu
-Programs are in BUILD/examples, BUILD/bench and BUILD/src/tools, the library is BUILD/src/libtern.so.
+Programs are in BUILD/examples and BUILD/src/tools, the library is BUILD/src/libtern.so.
 Variables: MESON (command, default "meson"), CC (compiler), JOBS (default: number of cores).
 T
 }
@@ -29,7 +29,7 @@ weak) options=(-Ddevice=cpu -Dweak=true -Dmutants=true) ;;
 asan) options=(-Ddevice=cpu -Doptimization=1 "-Db_sanitize=address,undefined") ;;
 tsan) options=(-Ddevice=cpu -Doptimization=1 -Db_sanitize=thread -Dmutants=true) ;;
 --help | -h) usage; exit 0 ;;
-*) usage >&2; exit 2 ;;
+*) usage >&2; echo "build.sh: the first argument is a build, not '${1:-}'" >&2; exit 2 ;;
 esac
 dir=build-$1
 # gcc reports addresses best, clang has the better ThreadSanitizer runtime: each is the default of its build
@@ -37,7 +37,8 @@ dir=build-$1
 shift
 targets=()
 if [ "${1:-}" = --only ]; then
-    targets=("${2:?--only takes a target}")
+    [ $# -gt 1 ] || { echo "build.sh: --only takes a target, such as examples/moe_layer" >&2; exit 2; }
+    targets=("$2")
     shift 2
 fi
 read -ra meson <<<"${MESON:-meson}"

@@ -22,11 +22,11 @@ device="" pes=4 deps_args=()
 while [ $# -gt 0 ]; do
     case $1 in
     --no-install) deps_args+=(--no-install) ;;
-    --device) device=${2:-}; shift ;;
+    --device) device=${2:-nothing}; shift ;;
     -n) pes=${2:-}; shift ;;
     --) shift; break ;;
     --help | -h) usage; exit 0 ;;
-    *) usage >&2; exit 2 ;;
+    *) usage >&2; echo "demo.sh: unknown option '$1'; those of moe_layer follow --" >&2; exit 2 ;;
     esac
     shift
 done

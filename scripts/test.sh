@@ -32,7 +32,7 @@ for arg; do
     --list) list=1 ;;
     --write-counts) write_counts=1 ;;
     --help | -h) usage; exit 0 ;;
-    *) usage >&2; exit 2 ;;
+    *) usage >&2; echo "test.sh: unknown option '$arg'" >&2; exit 2 ;;
     esac
 done
 jobs=${JOBS:-$(nproc)}

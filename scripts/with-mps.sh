@@ -15,7 +15,7 @@ case ${1:-} in
 --help | -h) usage; exit 0 ;;
 "") usage >&2; exit 2 ;;
 esac
-command -v nvidia-cuda-mps-control >/dev/null || { echo "with-mps.sh: there is no nvidia-cuda-mps-control here" >&2; exit 1; }
+command -v nvidia-cuda-mps-control >/dev/null || { echo "with-mps.sh: there is no nvidia-cuda-mps-control here; it comes with NVIDIA's driver" >&2; exit 1; }
 
 dir=$(mktemp -d /tmp/tern-mps.XXXXXX) || exit 1
 mkdir "$dir/pipe" "$dir/log"

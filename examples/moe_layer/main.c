@@ -132,8 +132,13 @@ static bool open_local(struct run *run)
 
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         *list[i].ptr = moe_device_alloc(list[i].bytes);
-        if (!*list[i].ptr)
-            return fail("no device memory");
+        if (!*list[i].ptr) {
+            char what[192];
+            snprintf(what, sizeof what, "no device memory for %zu bytes (%d of %d experts, hidden %d, %d tokens); start more "
+                     "PEs, or lower --experts, --hidden or --tokens", list[i].bytes, m->my_experts, m->experts, m->hidden,
+                     m->tokens);
+            return fail(what);
+        }
     }
     return moe_upload(run->b.words, run->words + m->first_token, tokens * sizeof(uint64_t)) || fail("cannot upload the text");
 }
