@@ -115,6 +115,12 @@ TERN_API const char *tern_abort_reason(void);
  */
 TERN_API tern_status_t tern_abort(const char *reason);
 
+/**
+ * Write to the log what the proxy of this PE is at: its rings, and the last and the oldest incomplete operation of each PE.
+ * For a job that hangs; TERN_DUMP_SIGNAL names a signal that does the same. Works after a job abort, too. Local.
+ */
+TERN_API tern_status_t tern_dump(void);
+
 /** TERN_OK, or TERN_ERR_ABORTED / TERN_ERR_PEER_DEAD once the job is aborted: what a loop of the program may poll. */
 TERN_API tern_status_t tern_status(void);
 
@@ -142,6 +148,17 @@ TERN_API tern_status_t tern_free(void *ptr);
  * not symmetric. On the CPU device the host may use it too.
  */
 TERN_API void *tern_ptr(const void *addr, int pe);
+
+/**
+ * Make `bytes` at `ptr` (device memory, or host memory that the device reaches) usable as local source or destination of
+ * operations that go through the proxy; the symmetric heap needs it not, nor do load/store peers, nor values of 1, 2, 4 and
+ * 8 bytes. Local; at most 256 buffers at a time. Without a proxy in the job only the arguments are checked.
+ * @return TERN_ERR_INVALID for NULL, no bytes, symmetric memory, and what overlaps a registered buffer.
+ */
+TERN_API tern_status_t tern_buffer_register(void *ptr, size_t bytes);
+
+/** Undo tern_buffer_register, by the same `ptr`: operations on it must have completed (tern_quiet). Local. */
+TERN_API tern_status_t tern_buffer_unregister(void *ptr);
 
 /* ---- context, launch, order ---------------------------------------------------------------------------------------- */
 

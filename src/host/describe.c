@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "host/rt.h"
+#include "proxy/proxy.h"
 
 /* Text that is counted in full and kept as far as there is room. */
 struct text {
@@ -49,7 +50,7 @@ static void json_string(struct text *t, const char *key, const char *value, cons
 
 /* ---- variables --------------------------------------------------------------------------------------------------- */
 
-static const char *const kind_names[] = {"bool", "int", "size", "enum", "string"};
+static const char *const kind_names[] = {"bool", "int", "int", "size", "enum", "string"};
 
 static void env_text(struct text *t, const struct tern_env *env)
 {
@@ -140,12 +141,43 @@ static const char *peer_path(const struct tern_rt *rt, int pe)
         return "self";
     if (rt->peers[pe].near)
         return rt->peers[pe].atomics ? "load/store, native atomics" : "load/store";
-    return rt->peers[pe].mapped ? "hidden" : "none";
+    return "proxy";
 }
 
-static const char *peer_why(const struct tern_rt *rt, int pe)
+/* What carries operations to a far PE, and why; "" for near ones. */
+static const char *peer_transport(struct tern_rt *rt, int pe, const char **why)
 {
-    return rt->peers[pe].why ? rt->peers[pe].why : "";
+    const char *name = NULL;
+
+    *why = NULL;
+    if (!rt->peers[pe].near && rt->proxy)
+        name = tern_proxy_transport(rt, pe, why);
+    if (!*why)
+        *why = "";
+    return name ? name : "";
+}
+
+static const char *atomics_home(const struct tern_rt *rt)
+{
+    if (!rt->amo_direct)
+        return "proxy";
+    for (int pe = 0; pe < rt->n_pes; pe++) {
+        if (!rt->peers[pe].near)
+            return "mixed";
+    }
+    return "direct";
+}
+
+static const char *atomics_text(const struct tern_rt *rt)
+{
+    switch (*atomics_home(rt)) {
+    case 'd':
+        return "in GPU memory, by load/store";
+    case 'm':
+        return "load/store peers: in GPU memory; others: by the proxy of the PE that owns the word";
+    default:
+        return "by the proxy of the PE that owns the word";
+    }
 }
 
 static const char *peer_state(struct tern_rt *rt, int pe)
@@ -176,11 +208,15 @@ static void rt_text(struct text *t, struct tern_rt *rt)
         " bytes of the "
         "device\n",
         info.heap_bytes, info.heap_used, info.heap_max, info.runtime_bytes);
-    add(t, "atomics      %s\n", rt->amo_direct ? "in GPU memory, by load/store" : "not available");
+    add(t, "atomics      %s (%s)\n", atomics_text(rt), rt->amo_why);
     add(t, "peers        %d of %d by load/store\n", info.near_pes, rt->n_pes);
-    for (int pe = 0; pe < rt->n_pes; pe++)
-        add(t, "  PE %-6d %s (%s)%s\n", pe, peer_path(rt, pe), peer_why(rt, pe),
-            tern_control_dead(rt, pe) ? ", dead" : "");
+    for (int pe = 0; pe < rt->n_pes; pe++) {
+        const char *why, *transport = peer_transport(rt, pe, &why);
+        add(t, "  PE %-6d %s (%s)", pe, peer_path(rt, pe), tern_peer_why(rt, pe));
+        if (*transport)
+            add(t, " by %s%s%s%s", transport, *why ? " (" : "", why, *why ? ")" : "");
+        add(t, "%s\n", tern_control_dead(rt, pe) ? ", dead" : "");
+    }
     add(t, "variables    ");
     for (int i = 0; i < tern_env_count; i++) {
         char value[4096];
@@ -214,11 +250,16 @@ static void rt_json(struct text *t, struct tern_rt *rt)
     add(t, "\"sms\":%d,\"bytes\":%" PRIu64 ",\"sharers\":%d},", info.sms, rt->device_id.memory, info.sharers);
     add(t, "\"heap\":{\"bytes\":%" PRIu64 ",\"used\":%" PRIu64 ",\"max\":%" PRIu64 ",\"runtime_bytes\":%" PRIu64 "},",
         info.heap_bytes, info.heap_used, info.heap_max, info.runtime_bytes);
-    add(t, "\"atomics\":\"%s\",\"near_pes\":%d,\"peers\":[", rt->amo_direct ? "direct" : "none", info.near_pes);
+    json_string(t, "atomics", atomics_home(rt), ",");
+    json_string(t, "atomics_why", rt->amo_why, ",");
+    add(t, "\"near_pes\":%d,\"peers\":[", info.near_pes);
     for (int pe = 0; pe < rt->n_pes; pe++) {
+        const char *why, *transport = peer_transport(rt, pe, &why);
         add(t, "%s{\"pe\":%d,", pe ? "," : "", pe);
         json_string(t, "path", peer_path(rt, pe), ",");
-        json_string(t, "why", peer_why(rt, pe), ",");
+        json_string(t, "why", tern_peer_why(rt, pe), ",");
+        json_string(t, "transport", transport, ",");
+        json_string(t, "transport_why", why, ",");
         json_string(t, "state", peer_state(rt, pe), "}");
     }
     add(t, "],\"variables\":{");

@@ -94,7 +94,10 @@ static bool entry_parse(struct tern_env *env, const struct tern_env_entry *entry
         *(int *)field = position % 2;
         return true;
     case TERN_ENV_int:
+    case TERN_ENV_power:
         if (!parse_int(text, entry->low, entry->high, &integer))
+            return false;
+        if (entry->kind == TERN_ENV_power && (integer & (integer - 1)))
             return false;
         *(int64_t *)field = integer;
         return true;
@@ -125,6 +128,9 @@ void tern_env_allowed(const struct tern_env_entry *entry, char *buf, size_t byte
     case TERN_ENV_int:
         snprintf(buf, bytes, "an integer from %" PRId64 " to %" PRId64, entry->low, entry->high);
         break;
+    case TERN_ENV_power:
+        snprintf(buf, bytes, "a power of two from %" PRId64 " to %" PRId64, entry->low, entry->high);
+        break;
     case TERN_ENV_size:
         snprintf(buf, bytes, "bytes, with an optional suffix K, M, G or T");
         break;
@@ -147,6 +153,7 @@ void tern_env_text(const struct tern_env *env, const struct tern_env_entry *entr
         snprintf(buf, bytes, "%d", *(const int *)field);
         break;
     case TERN_ENV_int:
+    case TERN_ENV_power:
         snprintf(buf, bytes, "%" PRId64, *(const int64_t *)field);
         break;
     case TERN_ENV_size: {

@@ -1,7 +1,7 @@
 /*
  * env.h - the TERN_* variables: one table yields the parser, `tern-info --env` and the README's table.
  *   X(NAME, field, kind, default, low, high, choices, equal, meaning)
- * kind: bool, int, size (K/M/G/T suffixes), enum (choices: names separated by '|', value = position), string.
+ * kind: bool, int, power (of two), size (K/M/G/T suffixes), enum (choices: names separated by '|', value = position), string.
  * equal: 1 = must be equal on all PEs (part of the configuration hash). Variables of a library part are added with it.
  */
 #ifndef TERN_HOST_ENV_H
@@ -28,7 +28,7 @@
     X(TERN_ATOMICS,      atomics,      enum,   "auto",  0, 0, "auto|direct|proxy", 1, "where atomics are executed; direct: the program updates no word over both paths") \
     X(TERN_TRANSPORT,    transport,    enum,   "auto",  0, 0, "auto|null|loopback|ucx|verbs", 1, "what carries operations to PEs out of reach of loads and stores; null moves nothing, loopback is for tests") \
     X(TERN_PROXY_THREADS, proxy_threads, int,  "1",     1, 64, "", 1, "threads of the proxy; PE p is served by thread p mod this") \
-    X(TERN_CHANNELS,     channels,     int,    "32",    1, 256, "", 0, "rings of each proxy thread (a power of two); a block uses one of them") \
+    X(TERN_CHANNELS,     channels,     power,  "32",    1, 256, "", 0, "rings of each proxy thread; a block uses one of them") \
     X(TERN_PROXY_PENDING, proxy_pending, int,  "4096",  16, 1048576, "", 0, "operations that the proxy holds for a slow PE before rings stall") \
     X(TERN_STRICT_RELEASE, strict_release, bool, "0",   0, 1, "", 0, "sources of proxied puts are released at system scope, not at GPU scope") \
     X(TERN_LOOPBACK_FAULTS, loopback_faults, string, "", 0, 0, "", 1, "tests: delay=LO-HIus,reorder=P,credits=N,fail=K,kill=PE@K,seed=S") \
@@ -42,6 +42,7 @@
 
 #define TERN_ENV_TYPE_bool int
 #define TERN_ENV_TYPE_int int64_t
+#define TERN_ENV_TYPE_power int64_t
 #define TERN_ENV_TYPE_size uint64_t
 #define TERN_ENV_TYPE_enum int
 #define TERN_ENV_TYPE_string char *
@@ -63,7 +64,7 @@ void tern_env_unload(struct tern_env *env);
 uint64_t tern_env_hash(const struct tern_env *env);
 
 /* The table as data. */
-enum tern_env_kind { TERN_ENV_bool, TERN_ENV_int, TERN_ENV_size, TERN_ENV_enum, TERN_ENV_string };
+enum tern_env_kind { TERN_ENV_bool, TERN_ENV_int, TERN_ENV_power, TERN_ENV_size, TERN_ENV_enum, TERN_ENV_string };
 struct tern_env_entry {
     const char *name, *def, *choices, *meaning;
     enum tern_env_kind kind;

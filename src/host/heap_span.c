@@ -1,7 +1,7 @@
 /*
  * heap_span.c - the memory behind the window: the address range with one span per mapped PE, the chunks of the own
  * span, and the peers' chunks, whose fds come over the control plane. Growth is all or nothing on all PEs that take
- * part.
+ * part. What the proxy must know of it is in heap_far.c.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -88,10 +88,13 @@ tern_status_t tern_span_open(struct tern_rt *rt, struct tern_heap *heap)
     heap->spans = calloc((size_t)heap->slots, sizeof(*heap->spans));
     if (!heap->spans)
         status = tern_error(TERN_ERR_NO_MEMORY, "no host memory for the tables of %d spans", heap->slots);
+    else
+        status = tern_far_open(rt, heap);
     status = tern_agree_status(rt, NULL, status);
     if (status == TERN_OK)
         status = reserve(rt, heap);
     if (status != TERN_OK) {
+        tern_far_close(rt, heap);
         free(heap->spans);
         heap->spans = NULL;
         return status;
@@ -111,6 +114,8 @@ static void cut(struct tern_rt *rt, struct tern_heap *heap, struct tern_span *sp
 {
     struct tern_extent *e = &span->parts[part];
 
+    if (span == &heap->spans[heap->own])
+        tern_far_unregister(rt, heap, part, count);
     while (e->count > count) {
         struct tern_chunk *chunk = &e->chunks[--e->count];
 
@@ -138,6 +143,7 @@ static tern_status_t append(struct tern_rt *rt, struct tern_heap *heap, struct t
 
 void tern_span_close(struct tern_rt *rt, struct tern_heap *heap)
 {
+    tern_far_close(rt, heap);
     for (int s = 0; heap->spans && s < heap->slots; s++) {
         cut(rt, heap, &heap->spans[s], TERN_PART_USER, 0);
         cut(rt, heap, &heap->spans[s], TERN_PART_INTERNAL, 0);
@@ -159,12 +165,7 @@ struct growth {
     int first;                 /* lowest own chunk that a member lacks */
     int fds[TERN_USER_CHUNKS]; /* of the own chunks, -1 below `first` */
     int *before;               /* [slots] chunks of each peer before */
-};
-
-/* Sizes of all chunks that a PE has in the part. */
-struct offer {
-    uint64_t count;
-    uint64_t bytes[TERN_USER_CHUNKS];
+    bool offered;              /* the PEs have told each other what they have */
 };
 
 static int member_count(const struct growth *g)
@@ -206,6 +207,8 @@ static tern_status_t prepare(struct growth *g, uint64_t bytes)
             status = append(rt, g->heap, own, g->part, &chunk);
         if (status == TERN_OK && g->part == TERN_PART_INTERNAL)
             status = tern_device_zero(rt, own->base + g->heap->start[g->part] + at, bytes);
+        if (status == TERN_OK)
+            status = tern_far_register(rt, g->heap, g->part);
         if (status != TERN_OK)
             return status;
     }
@@ -234,7 +237,7 @@ static tern_status_t send_chunks(struct growth *g, struct tern_span *to)
 }
 
 /* Take and map what `from` offers beyond what is mapped. Takes all fds, whether or not they can be used. */
-static tern_status_t receive_chunks(struct growth *g, struct tern_span *from, const struct offer *offer)
+static tern_status_t receive_chunks(struct growth *g, struct tern_span *from, const struct tern_offer *offer)
 {
     struct tern_extent *e = &from->parts[g->part];
     int fds[TERN_USER_CHUNKS], first = e->count, n = (int)offer->count - first;
@@ -257,7 +260,7 @@ static tern_status_t receive_chunks(struct growth *g, struct tern_span *from, co
     return status;
 }
 
-static tern_status_t exchange(struct growth *g, const struct offer *offers)
+static tern_status_t exchange(struct growth *g, const struct tern_offer *offers, const struct tern_net_key *keys)
 {
     tern_status_t status = TERN_OK;
 
@@ -274,18 +277,19 @@ static tern_status_t exchange(struct growth *g, const struct offer *offers)
         if (status == TERN_OK)
             status = got;
     }
-    return status;
+    return status == TERN_OK ? tern_far_add(g->rt, g->heap, g->group, g->part, offers, keys) : status;
 }
 
-static tern_status_t offer_chunks(struct growth *g, struct offer *offers)
+static tern_status_t offer_chunks(struct growth *g, struct tern_offer *offers)
 {
     struct tern_extent *own = &g->heap->spans[g->heap->own].parts[g->part];
-    struct offer offer;
+    struct tern_offer offer;
 
     memset(&offer, 0, sizeof(offer));
     offer.count = (uint64_t)own->count;
     for (int c = 0; c < own->count; c++)
         offer.bytes[c] = own->chunks[c].bytes;
+    tern_far_begin(g->rt, g->heap, g->group, g->part, &offer);
     return tern_control_allgather(g->rt, g->group, &offer, sizeof(offer), offers);
 }
 
@@ -300,6 +304,8 @@ static void finish(struct growth *g, tern_status_t status)
         if (s != g->heap->own && status != TERN_OK)
             cut(g->rt, g->heap, &g->heap->spans[s], g->part, g->before[s]);
     }
+    if (g->offered)
+        tern_far_finish(g->rt, g->heap, g->group, g->part, status == TERN_OK);
     if (status != TERN_OK)
         cut(g->rt, g->heap, own, g->part, g->own_before);
     for (int i = 0; i < member_count(g) && status == TERN_OK; i++) {
@@ -315,7 +321,8 @@ tern_status_t tern_span_grow(struct tern_rt *rt, struct tern_heap *heap, const s
                              enum tern_part part, uint64_t bytes)
 {
     struct growth g = {.rt = rt, .heap = heap, .group = group, .part = part};
-    struct offer *offers;
+    struct tern_offer *offers;
+    struct tern_net_key *keys = NULL;
     tern_status_t status = TERN_OK;
 
     for (int c = 0; c < TERN_USER_CHUNKS; c++)
@@ -331,9 +338,13 @@ tern_status_t tern_span_grow(struct tern_rt *rt, struct tern_heap *heap, const s
     status = tern_agree_status(rt, group, status);
     if (status == TERN_OK)
         status = offer_chunks(&g, offers);
+    g.offered = status == TERN_OK;
     if (status == TERN_OK)
-        status = tern_agree_status(rt, group, exchange(&g, offers));
+        status = tern_far_gather(rt, heap, group, part, offers, &keys);
+    if (status == TERN_OK)
+        status = tern_agree_status(rt, group, exchange(&g, offers, keys));
     finish(&g, status);
+    free(keys);
     free(offers);
     return status;
 }

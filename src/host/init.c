@@ -8,6 +8,7 @@
 #include "host/bootstrap/bootstrap.h"
 #include "host/rt.h"
 #include "host/range.h"
+#include "proxy/proxy.h"
 
 struct tern_rt *tern_rt_current;
 _Thread_local const char *tern_call_name;
@@ -56,6 +57,8 @@ static void life_register(void)
 
 tern_status_t tern_state_publish(struct tern_rt *rt)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the last one to publish has the last word */
+    tern_status_t status;
     /* what kernels only read: the abort word and its stamp before, the epochs after it are theirs */
     struct tern_state_dev image = {.generation = rt->state_host->generation,
                                    .user_bytes = rt->user_backed,
@@ -69,7 +72,13 @@ tern_status_t tern_state_publish(struct tern_rt *rt)
                                    .stride = rt->stride,
                                    .n_pes = (uint32_t)rt->n_pes};
     size_t from = offsetof(struct tern_state_dev, generation), to = offsetof(struct tern_state_dev, pad2);
-    return tern_device_write(rt, (char *)rt->state_dev + from, (const char *)&image + from, to - from);
+
+    pthread_mutex_lock(&lock);
+    if (rt->proxy && image.generation)
+        tern_proxy_state(rt, &image);
+    status = tern_device_write(rt, (char *)rt->state_dev + from, (const char *)&image + from, to - from);
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 static tern_status_t state_block_new(struct tern_rt *rt, struct state_block **out)
@@ -131,6 +140,22 @@ static void state_close(struct tern_rt *rt)
     tern_control_watch(rt);
 }
 
+/* ---- the proxy's ear --------------------------------------------------------------------------------------------- */
+
+static void told_message(struct tern_rt *rt, int from, const void *body, size_t bytes)
+{
+    if (rt->proxy)
+        tern_proxy_message(rt, from, body, bytes);
+}
+
+static void told_dead(struct tern_rt *rt, int pe)
+{
+    if (rt->proxy)
+        tern_proxy_dead(rt, pe);
+}
+
+static const struct tern_control_calls control_calls = {told_message, told_dead, tern_dump_write};
+
 /* ---- init -------------------------------------------------------------------------------------------------------- */
 
 /* The bootstrap's guess at this PE's number on its node: enough to choose a device before the PEs have met. */
@@ -168,6 +193,10 @@ static tern_status_t meet(struct tern_rt *rt, const tern_init_attr_t *attr, tern
         *own = tern_device_open(rt, attr ? attr->gpu : -1);
     if (*own == TERN_OK)
         rt->blob.device = rt->device_id;
+    if (*own == TERN_OK)
+        *own = tern_buffers_open(rt);
+    if (*own == TERN_OK)
+        *own = tern_dump_open(rt);
     return rt->bootstrap->exchange(rt, &rt->blob);
 }
 
@@ -181,17 +210,29 @@ static tern_status_t build(struct tern_rt *rt, tern_status_t own)
     if (status == TERN_OK)
         status = tern_agree_status(rt, NULL, state_open(rt));
     if (status == TERN_OK)
+        status = tern_proxy_open(rt);
+    if (status == TERN_OK)
         status = tern_heap_open(rt);
-    if (status == TERN_OK) /* sizes for kernels; and all PEs are through */
-        status = tern_agree_status(rt, NULL, tern_state_publish(rt));
-    return status;
+    if (status != TERN_OK)
+        return status;
+    tern_control_deliver(rt, &control_calls);
+    status = tern_proxy_start(rt);
+    if (status == TERN_OK) /* sizes for kernels; and the threads of all PEs run before the first kernel does */
+        status = tern_state_publish(rt);
+    return tern_agree_status(rt, NULL, status);
 }
 
 static void release(struct tern_rt *rt)
 {
-    if (rt->control)
+    tern_proxy_stop(rt);
+    if (rt->control) {
+        tern_dump_close(rt);
+        tern_control_deliver(rt, NULL);
         state_close(rt);
+    }
+    tern_buffers_close(rt);
     tern_heap_close(rt);
+    tern_proxy_close(rt);
     tern_peers_close(rt);
     tern_device_close(rt);
     tern_control_stop(rt);
@@ -277,11 +318,16 @@ tern_status_t tern_init(void)
 
 /* ---- finalize ---------------------------------------------------------------------------------------------------- */
 
-/* All PEs meet for the last time. A job that was aborted, or has dead PEs, does not wait. */
+/*
+ * All PEs meet for the last time, with nothing of theirs under way. A job that was aborted, or has dead PEs, does not
+ * wait for others; what could not be completed at the dead was told by the calls that missed it.
+ */
 static tern_status_t part(struct tern_rt *rt)
 {
     if (atomic_load(&rt->abort))
         return TERN_OK;
+    if (rt->proxy)
+        tern_proxy_quiet(rt);
     for (int pe = 0; pe < rt->n_pes; pe++) {
         if (tern_control_dead(rt, pe))
             return TERN_OK;

@@ -1,6 +1,7 @@
 /*
  * peers.c - which PEs a PE reaches by load/store, with native atomics or not, and in which slot of the window each span
- * lies. Decided from the blobs and the device, then agreed job-wide: a path exists only where both ends see it.
+ * lies. Decided from the blobs and the device, then agreed job-wide: a path exists only where both ends see it. All other
+ * PEs are far: the proxy's.
  */
 #include "host/peers.h"
 
@@ -40,17 +41,6 @@ void tern_peers_meet(struct tern_peer *peers, int pe, const int *node_pes, int n
     }
 }
 
-bool tern_peers_atomics(const struct tern_peer_view *views, int n_pes, int node_n)
-{
-    if (node_n != n_pes || n_pes > TERN_MAX_NEAR)
-        return false;
-    for (int p = 0; p < n_pes; p++)
-        for (int i = 0; i < n_pes; i++)
-            if (p != i && !bit(views[p].atomics, i))
-                return false;
-    return true;
-}
-
 bool tern_peers_place(struct tern_peer *peers, int n_pes, int *first, int *count, uint8_t *slots)
 {
     int slot = 0, near = 0, lowest = -1, highest = -1;
@@ -76,7 +66,7 @@ static tern_status_t look(struct tern_rt *rt, struct tern_peer_view *view)
     const struct tern_device_id *own = &rt->device_id;
 
     view->sharers = 0;
-    view->refused = view->unreachable = -1;
+    view->refused = -1;
     for (int i = 0; i < rt->node_n_pes; i++) {
         int p = rt->node_pes[i];
         const struct tern_blob *blob = p == rt->pe ? &rt->blob : tern_control_blob(rt, p);
@@ -103,22 +93,6 @@ static tern_status_t look(struct tern_rt *rt, struct tern_peer_view *view)
     return TERN_OK;
 }
 
-/* No transport reaches other nodes yet: name the first PE that is out of reach. */
-static void find_unreachable(struct tern_rt *rt, struct tern_peer_view *view)
-{
-    for (int p = 0; p < rt->n_pes && view->refused < 0 && view->unreachable < 0; p++) {
-        const struct tern_blob *blob;
-
-        if (rt->peers[p].near)
-            continue;
-        view->unreachable = p;
-        if (!rt->peers[p].same_node && (blob = tern_control_blob(rt, p)) &&
-            tern_blob_same_node(&rt->blob, blob, &rt->peers[p].why))
-            rt->peers[p].why = "on another node, by the launcher's count";
-        snprintf(view->why, sizeof(view->why), "%s", rt->peers[p].why);
-    }
-}
-
 /* Every PE has the same views, so all fail alike. */
 static tern_status_t verdict(struct tern_rt *rt, const struct tern_peer_view *views)
 {
@@ -130,28 +104,44 @@ static tern_status_t verdict(struct tern_rt *rt, const struct tern_peer_view *vi
                 "and one that waits for the other blocks it; give each PE its own GPU, start MPS "
                 "(nvidia-cuda-mps-control -d) before the job, or accept it by TERN_ALLOW_TIMESLICE=1",
                 p, views[p].refused, views[p].why);
-        if (views[p].unreachable >= 0)
-            return tern_error(
-                TERN_ERR_UNREACHABLE,
-                "PE %d has no path to PE %d: %s; this version reaches load/store peers only: run all PEs on one "
-                "node, on GPUs with peer access",
-                p, views[p].unreachable, views[p].why);
     }
     return TERN_OK;
 }
 
-static tern_status_t choose_atomics(struct tern_rt *rt, bool native)
+static void hide(struct tern_rt *rt)
 {
-    bool hidden = rt->env.disable_p2p && rt->n_pes > 1;
+    for (int p = 0; p < rt->n_pes; p++) {
+        if (p == rt->pe || !rt->peers[p].near)
+            continue;
+        rt->peers[p].near = rt->peers[p].atomics = false;
+        rt->peers[p].why = "hidden by TERN_DISABLE_P2P=1";
+    }
+}
 
-    /* values as in TERN_ATOMICS=auto|direct|proxy */
-    if (rt->env.atomics == 2)
-        return tern_error(TERN_ERR_UNSUPPORTED,
-                          "TERN_ATOMICS=proxy: this version has no proxy; unset it or say direct");
-    rt->amo_direct = !hidden && (native || rt->env.atomics == 1);
-    if (!rt->amo_direct)
-        tern_log(TERN_LOG_WARN, "atomics are not available: %s",
-                 hidden ? "TERN_DISABLE_P2P hides the peers" : "not all peers have native atomics by load/store");
+/* Where atomics are executed, and whether the job needs proxies: facts of all pairs of PEs, hence equal on all. */
+static tern_status_t choose_paths(struct tern_rt *rt)
+{
+    enum { AUTO, DIRECT, PROXY }; /* choices of TERN_ATOMICS in env.h */
+    static const enum tern_reduce ops[] = {TERN_REDUCE_MAX, TERN_REDUCE_MAX};
+    uint64_t words[2] = {0, 0}; /* there is a far peer; there is a peer without native atomics by load/store */
+    tern_status_t status;
+
+    for (int p = 0; p < rt->n_pes; p++) {
+        words[0] |= !rt->peers[p].near;
+        words[1] |= !rt->peers[p].atomics;
+    }
+    status = tern_control_allreduce(rt, NULL, words, 2, ops);
+    if (status != TERN_OK)
+        return status;
+    rt->amo_direct = rt->env.atomics == DIRECT || (rt->env.atomics == AUTO && !words[1]);
+    rt->needs_proxy = words[0] || !rt->amo_direct;
+    if (rt->env.atomics != AUTO)
+        rt->amo_why = rt->env.atomics == DIRECT ? "TERN_ATOMICS=direct" : "TERN_ATOMICS=proxy";
+    else if (!words[1])
+        rt->amo_why = "all PEs reach each other by load/store with native atomics";
+    else
+        rt->amo_why = words[0] ? "not all PEs reach each other by load/store"
+                               : "not all PEs have native atomics on each other's memory";
     return TERN_OK;
 }
 
@@ -197,23 +187,15 @@ tern_status_t tern_peers_find(struct tern_rt *rt)
             rt->peers[p].why = "on another node";
     }
     tern_peers_meet(rt->peers, rt->pe, rt->node_pes, rt->node_n_pes, views);
-    find_unreachable(rt, &own);
-    status = tern_control_allgather(rt, NULL, &own, sizeof(own), views);
-    if (status != TERN_OK)
-        goto err_peers;
     status = verdict(rt, views);
-    if (status == TERN_OK)
-        status = choose_atomics(rt, tern_peers_atomics(views, rt->n_pes, rt->node_n_pes));
     if (status != TERN_OK)
         goto err_peers;
-
     rt->sharers = own.sharers;
-    for (int p = 0; rt->env.disable_p2p && p < rt->n_pes; p++) {
-        if (p != rt->pe && rt->peers[p].near) {
-            rt->peers[p].near = rt->peers[p].atomics = false;
-            rt->peers[p].why = "hidden by TERN_DISABLE_P2P=1";
-        }
-    }
+    if (rt->env.disable_p2p)
+        hide(rt);
+    status = choose_paths(rt);
+    if (status != TERN_OK)
+        goto err_peers;
     status = tern_agree_status(rt, NULL, place(rt));
     if (status != TERN_OK)
         goto err_peers;
@@ -224,6 +206,16 @@ err_peers:
     free(views);
     tern_peers_close(rt);
     return status;
+}
+
+const char *tern_peer_why(struct tern_rt *rt, int pe)
+{
+    const struct tern_blob *blob = rt->peers[pe].same_node ? NULL : tern_control_blob(rt, pe);
+    const char *why;
+
+    if (!blob)
+        return rt->peers[pe].why;
+    return tern_blob_same_node(&rt->blob, blob, &why) ? "on another node, by the launcher's count" : why;
 }
 
 void tern_peers_close(struct tern_rt *rt)

@@ -14,8 +14,7 @@ struct tern_peer_view {
     int32_t refused; /* a PE with which this one may not share its device; -1: none */
     uint64_t near[TERN_NEAR_WORDS];
     uint64_t atomics[TERN_NEAR_WORDS];
-    int32_t unreachable; /* a PE without a path; -1: none */
-    char why[100];       /* reason of `refused` or `unreachable` */
+    char why[100];       /* reason of `refused` */
 };
 
 /*
@@ -24,8 +23,6 @@ struct tern_peer_view {
  */
 void tern_peers_meet(struct tern_peer *peers, int pe, const int *node_pes, int node_n,
                      const struct tern_peer_view *views);
-/* Every PE reaches every PE by load/store with native atomics: the same answer on all PEs. */
-bool tern_peers_atomics(const struct tern_peer_view *views, int n_pes, int node_n);
 /*
  * Give slots to mapped PEs, ascending. True if the near PEs are a range whose slots follow each other: then *first and
  * *count describe them; else they need the table `slots` ([n_pes], filled in either case).

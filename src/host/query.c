@@ -4,6 +4,7 @@
 
 #include "host/rt.h"
 #include "host/range.h"
+#include "proxy/proxy.h"
 
 int tern_my_pe(void)
 {
@@ -84,29 +85,38 @@ tern_status_t tern_ctx_fill(tern_ctx_t *ctx, size_t size, uint32_t abi)
     ctx->heap = rt->span;
     ctx->stride = rt->stride;
     ctx->state = rt->state_dev;
+    if (rt->proxy)
+        tern_proxy_ctx(rt, ctx);
     return TERN_OK;
 }
 
-/* What finished kernels and the host stored is complete once this thread's stores are. */
+/*
+ * What finished kernels and the host stored is complete once this thread's stores are; what kernels gave to the proxy,
+ * once that has completed it.
+ */
+static tern_status_t quiet(struct tern_rt *rt)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return rt->proxy ? tern_proxy_quiet(rt) : TERN_OK;
+}
+
 tern_status_t tern_quiet(void)
 {
     TERN_RANGE("tern_quiet");
     tern_status_t status;
-    if (!tern_rt_enter("tern_quiet", &status))
-        return status;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    return TERN_OK;
+    struct tern_rt *rt = tern_rt_enter("tern_quiet", &status);
+    return rt ? quiet(rt) : status;
 }
 
 tern_status_t tern_barrier_all(void)
 {
     TERN_RANGE("tern_barrier_all");
-    tern_status_t status;
+    tern_status_t status, met;
     struct tern_rt *rt = tern_rt_enter("tern_barrier_all", &status);
     if (!rt)
         return status;
+    status = quiet(rt); /* a failure is this PE's own: the others do not wait for it */
+    met = tern_agree(rt, true, "tern_barrier_all");
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    status = tern_agree(rt, true, "tern_barrier_all");
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    return status;
+    return met == TERN_OK ? status : met;
 }

@@ -4,6 +4,7 @@
  *   bootstrap/       PEs' first meeting                  control.c  control plane (thread, sockets, death)
  *   heap*.c/alloc.c  symmetric heap                      peers.c    reachability, windows
  *   ../proxy/proxy.h  operations to PEs out of reach of loads and stores
+ *   buffer.c         registered local memory         dump.c     tern_dump and its signal
  *   agree.c          first round of collective calls     equal.c    versions and configurations
  *   ../device/backend.h  the device, one of two builds
  * Calls go one way: init -> heap -> proxy -> peers -> control -> bootstrap; all use env, log. The control thread calls the
@@ -125,10 +126,12 @@ struct tern_peer {
     bool mapped;                    /* span mapped here, near or not */
     bool atomics;                   /* native atomics by load/store */
     uint8_t slot;                   /* in the window; TERN_SLOT_NONE */
-    const char *why;                /* reason of the path, static text */
+    const char *why;                /* reason of the path, static text (tern_peer_why) */
 };
 tern_status_t tern_peers_find(struct tern_rt *rt);        /* fills rt->peers from blobs and job-wide agreement */
 void tern_peers_close(struct tern_rt *rt);
+/* Reason of the path to a PE, static text: for people (reads the PE's blob where it is on another node). */
+const char *tern_peer_why(struct tern_rt *rt, int pe);
 
 /* ---- symmetric heap --------------------------------------------------------------------------------------------------- */
 struct tern_heap;                                         /* heap.c */
@@ -168,9 +171,11 @@ struct tern_rt {
     uint64_t user_backed, internal_backed; /* bytes of both heaps that are backed by memory; tern_state_publish tells kernels */
     int near_first, near_count;
     uint8_t *slots_dev;             /* device copy of the slot table, or NULL where placement is regular */
-    bool amo_direct;                /* atomics and ADD signals go by load/store */
+    bool amo_direct;                /* atomics and ADD signals for near PEs go by load/store */
+    const char *amo_why;            /* static text */
     bool needs_proxy;               /* some PE of the job has a far peer, or atomics are not direct: equal on all PEs */
     struct tern_proxy *proxy;       /* NULL where the job needs none */
+    struct tern_buffers *buffers;   /* buffer.c */
 
     struct tern_state_host *state_host;         /* host address */
     struct tern_state_host *state_host_dev;     /* the same memory by its device address */
@@ -186,9 +191,14 @@ extern _Thread_local const char *tern_call_name;
 extern struct tern_rt *tern_rt_current;
 /* Every public call begins with this: the runtime if it runs and is not aborted, else NULL and *status (error recorded). */
 struct tern_rt *tern_rt_enter(const char *call, tern_status_t *status);
-/* The signal of TERN_DUMP_SIGNAL, between start and stop of the control plane. */
+/* Watch for the signal of TERN_DUMP_SIGNAL, between start and stop of the control plane. */
 tern_status_t tern_dump_open(struct tern_rt *rt);
 void tern_dump_close(struct tern_rt *rt);
+/* The proxy's rings and operations to the log. Any thread. */
+void tern_dump_write(struct tern_rt *rt, const char *why);
+/* Registered local memory: its list. */
+tern_status_t tern_buffers_open(struct tern_rt *rt);
+void tern_buffers_close(struct tern_rt *rt);
 void tern_info_fill(struct tern_rt *rt, tern_info_t *info);
 /* Store generation, sizes, time-outs of the state block in device memory (application's thread, runtime's stream). */
 tern_status_t tern_state_publish(struct tern_rt *rt);

@@ -20,8 +20,9 @@ void tern_proxy_stop(struct tern_rt *rt);
 /* Release everything else; after the heap has dropped its chunks. */
 void tern_proxy_close(struct tern_rt *rt);
 
-/* Fields of a context (tern_ctx_fill), and of the state block's image (tern_state_publish). */
+/* Fields of a context (tern_ctx_fill), and of the state block's image (tern_state_publish; any thread). */
 void tern_proxy_ctx(struct tern_rt *rt, tern_ctx_t *ctx);
+void tern_proxy_state(struct tern_rt *rt, struct tern_state_dev *image);
 
 /* All that finished kernels of this PE have pushed is complete at its targets. */
 tern_status_t tern_proxy_quiet(struct tern_rt *rt);

@@ -55,6 +55,8 @@ static void values(void)
     static const char *const bools[] = {"2", "-1", "yes!", "TRUE", " 1", "01", "1 "};
     static const char *const ints[] = {"0", "-1", "1001", "x", "1x", "1.5", "0x10", " 7", "7 ", "99999999999999999999",
                                        "+", "-"};
+    static const char *const powers[] = {"0", "3", "6", "31", "33", "255", "257", "512", "-2", "-4", "x", "8x"};
+    static const char *const threads[] = {"0", "65", "-1", "one"};
     static const char *const sizes[] = {
         "-1", "1KB", "K", "1k", "1.5G", "x", "0x10", " 1", "1 ", "18446744073709551616", "99999999999T", "1P"};
     static const char *const enums[] = {"1", "abor", "aborts", "Abort", "mask|abort", "|", " mask"};
@@ -63,6 +65,16 @@ static void values(void)
         bad("TERN_CHECK", bools[i], "0|1");
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
         bad("TERN_TEST_SCALE", ints[i], "an integer from 1 to 1000");
+    for (size_t i = 0; i < sizeof powers / sizeof *powers; i++)
+        bad("TERN_CHANNELS", powers[i], "a power of two from 1 to 256");
+    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++)
+        bad("TERN_PROXY_THREADS", threads[i], "an integer from 1 to 64");
+    bad("TERN_TRANSPORT", "tcp", "auto|null|loopback|ucx|verbs");
+    bad("TERN_ATOMICS", "rpc", "auto|direct|proxy");
+    bad("TERN_PROXY_PENDING", "15", "an integer from 16 to 1048576");
+    bad("TERN_DUMP_SIGNAL", "65", "an integer from 0 to 64");
+    bad("TERN_DUMP_SIGNAL", "USR1", "an integer from 0 to 64");
+    bad("TERN_STRICT_RELEASE", "2", "0|1");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         bad("TERN_HEAP_SIZE", sizes[i], "bytes, with an optional suffix K, M, G or T");
     for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
@@ -74,6 +86,13 @@ static void values(void)
     good("TERN_CHECK", "true", "1");
     good("TERN_CHECK", "off", "0");
     good("TERN_CHECK", "", "0");
+    for (int power = 1; power <= 256; power *= 2) {
+        char text[8];
+        snprintf(text, sizeof text, "%d", power);
+        good("TERN_CHANNELS", text, text);
+    }
+    good("TERN_PROXY_THREADS", "64", "64");
+    good("TERN_TRANSPORT", "loopback", "loopback");
     good("TERN_TEST_SCALE", "1", "1");
     good("TERN_TEST_SCALE", "1000", "1000");
     good("TERN_TEST_SCALE", "+5", "5");
