@@ -59,6 +59,7 @@ struct tern_heap {
     uint64_t stride, granularity;
     uint64_t start[TERN_PARTS], limit[TERN_PARTS]; /* of a part within a span */
     struct tern_span *spans;                       /* [slots] */
+    uint64_t mapped[TERN_PARTS];                   /* bytes of the own span; atomic: read by threads of the proxy */
     /* with a proxy only */
     struct tern_far *far;                                   /* [n_pes] */
     struct tern_net_key keys[TERN_PARTS][TERN_USER_CHUNKS]; /* of the own chunks, */

@@ -109,6 +109,20 @@ tern_status_t tern_span_open(struct tern_rt *rt, struct tern_heap *heap)
     return TERN_OK;
 }
 
+static void note_mapped(struct tern_heap *heap, enum tern_part part)
+{
+    __atomic_store_n(&heap->mapped[part], heap->spans[heap->own].parts[part].bytes, __ATOMIC_RELEASE);
+}
+
+bool tern_heap_holds(struct tern_rt *rt, uint64_t offset, uint64_t bytes)
+{
+    struct tern_heap *heap = rt->heap;
+    enum tern_part part = offset < heap->start[TERN_PART_USER] ? TERN_PART_INTERNAL : TERN_PART_USER;
+    uint64_t mapped = __atomic_load_n(&heap->mapped[part], __ATOMIC_ACQUIRE), at = offset - heap->start[part];
+
+    return at <= mapped && bytes <= mapped - at;
+}
+
 /* Unmap and give up the chunks of an extent from `count` on. */
 static void cut(struct tern_rt *rt, struct tern_heap *heap, struct tern_span *span, enum tern_part part, int count)
 {
@@ -120,6 +134,7 @@ static void cut(struct tern_rt *rt, struct tern_heap *heap, struct tern_span *sp
         struct tern_chunk *chunk = &e->chunks[--e->count];
 
         e->bytes -= chunk->bytes;
+        note_mapped(heap, part);
         tern_device_chunk_unmap(rt, chunk, span->base + heap->start[part] + e->bytes);
         tern_device_chunk_destroy(rt, chunk);
     }
@@ -138,6 +153,7 @@ static tern_status_t append(struct tern_rt *rt, struct tern_heap *heap, struct t
     }
     e->chunks[e->count++] = *chunk;
     e->bytes += chunk->bytes;
+    note_mapped(heap, part);
     return TERN_OK;
 }
 

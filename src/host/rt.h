@@ -141,6 +141,8 @@ void tern_heap_close(struct tern_rt *rt);
 tern_status_t tern_heap_internal(struct tern_rt *rt, const struct tern_group *group, uint64_t bytes);
 void *tern_heap_alloc(struct tern_rt *rt, size_t alignment, size_t bytes, bool zero, const char *call);
 tern_status_t tern_heap_free(struct tern_rt *rt, void *ptr);
+/* The own span has memory at [offset, offset + bytes). Any thread; true for a chunk before any PE may use it. */
+bool tern_heap_holds(struct tern_rt *rt, uint64_t offset, uint64_t bytes);
 void tern_heap_stats(struct tern_rt *rt, tern_info_t *info);
 
 struct tern_proxy; /* ../proxy/proxy.h */

@@ -66,11 +66,12 @@ struct tern_dest {
     struct tern_dest *active_next;       /* in the thread's list of those with pending operations or wants */
     bool active;
     bool rpc_busy;                       /* an RPC is on its way: nothing is posted */
-    _Atomic int dead;                    /* a tern_status_t, told by the control thread or found by the transport */
+    _Atomic bool dead;                   /* told by the control thread */
     tern_status_t failed;                /* operations to it are answered with this */
     uint64_t failed_number;              /* of the last one that failed */
-    uint64_t ops, bytes;                 /* statistics */
-    struct tern_op last_op;              /* copy of the one posted last, for the dump */
+    uint64_t ops, bytes;                 /* statistics: posted */
+    uint64_t last_number, last_bytes;    /* of the one posted last, for the dump */
+    uint8_t last_kind;
     void *net;                           /* the transport's */
 };
 
@@ -82,7 +83,7 @@ struct tern_ring_in {
     struct tern_op *last;                /* operation of the entry just before, for REPLY; perhaps complete by now: */
     uint64_t last_number, last_ticket;
     tern_status_t last_status;           /* then this is how it ended */
-    uint64_t quiet_number;               /* failures up to it have been told by a quiet */
+    uint64_t quiet_number;               /* failures up to it have been told by a quiet of all PEs */
     struct tern_quiet quiets[TERN_RING_REPLIES];
     uint64_t entries, stalls;            /* statistics */
 };
@@ -104,23 +105,33 @@ struct tern_proxy_thread {
     struct tern_op *pool, *free_ops;
     uint32_t free_count;
     uint64_t now_ms;                     /* refreshed every so many turns */
+    uint32_t turns;
+    uint64_t watched_ms;                 /* last look for operations that take too long */
+    int failures;                        /* destinations that failed */
     struct tern_quiet host_quiet;
-    _Atomic uint32_t host_quiet_asked, host_quiet_done; /* tern_proxy_quiet: equal = nothing is asked */
+    int host_ring;                       /* tern_proxy_quiet: rings below it have been seen empty; -1: its quiet waits */
+    uint64_t host_number;                /* failures up to it have been told to the host */
+    _Atomic uint32_t host_quiet_asked, host_quiet_done; /* equal: nothing is asked */
     _Atomic int host_quiet_status;
-    _Atomic uint32_t dump_asked;
-    uint32_t dumped;
+    _Atomic uint32_t deaths_told;
+    uint32_t deaths_seen;
+    _Atomic uint32_t dump_asked, dump_done;
     _Atomic uint32_t mail_count;         /* RPC messages in the box: a look without the lock */
     pthread_mutex_t mail_lock;
     struct tern_rpc_mail *mail, **mail_tail;
-    uint64_t polls, naps, busy;          /* statistics */
+    uint64_t polls, naps, busy;          /* statistics: turns, naps, turns in which something happened */
+    uint64_t checksum;                   /* of the null transport, for tests */
     void *net;                           /* the transport's */
 };
 
 struct tern_proxy {
     struct tern_rt *rt;
-    const struct tern_transport *transport;
+    const char *why;                     /* reason of the choice of transport, static text */
+    const struct tern_transport *transport; /* NULL: there are no far PEs, only atomics come here */
+    unsigned caps;                       /* TERN_NET_*: of the transport, as it is set up */
     int threads, channels;
-    uint32_t units, pending_most;
+    uint32_t units, pending_most, pool_ops;
+    const char *dump_why;                /* static text, under the lock */
     struct tern_proxy_thread *thread;    /* [threads] */
     struct tern_ring_dev *rings_dev;     /* device address */
     char *rings_host, *rings_host_dev;   /* host halves, by both addresses */
@@ -128,21 +139,34 @@ struct tern_proxy {
     struct tern_net_chunk own_chunks[TERN_NET_CHUNKS];
     struct tern_buffer_dev buffers[TERN_MAX_BUFFERS], *buffers_dev;
     int n_buffers;
-    pthread_mutex_t buffers_lock;
+    pthread_mutex_t lock;                /* buffers, host quiets: application's threads */
     bool few_cores;                      /* an empty poll gives the core away */
     _Atomic bool stop;
     void *net;                           /* the transport's */
 };
 
+/* Statistics of an operation that has been posted. */
+static inline void tern_dest_count(struct tern_dest *dest, uint64_t number, uint64_t bytes, uint8_t kind)
+{
+    dest->last_number = number;
+    dest->last_bytes = bytes;
+    dest->last_kind = kind;
+    dest->ops++;
+    dest->bytes += bytes;
+}
+
 /* ---- intake.c: rings to operations ------------------------------------------------------------------------------------- */
-/* Take what is there, at most `most` entries, from one ring. @return entries taken. Publishes `taken` if there were any. */
+/*
+ * Take what is there, at most `most` entries, from one ring; publishes `taken` if there were any. @return entries taken; -1:
+ * none, though one is there: its destination has no room.
+ */
 int tern_intake_ring(struct tern_proxy_thread *t, int channel, int most);
 /* A ring's answer. */
 void tern_reply_store(struct tern_proxy_thread *t, int channel, unsigned slot, uint64_t ticket, uint64_t value,
                       tern_status_t status);
 
 /* ---- dest.c: operations on their way ------------------------------------------------------------------------------------ */
-/* Room for `count` more operations to this destination? */
+/* Room for `count` more operations to this destination? Operations to a failed one are ended at once: always. */
 bool tern_dest_room(struct tern_proxy_thread *t, struct tern_dest *dest, uint32_t count);
 struct tern_dest *tern_dest_of(struct tern_proxy_thread *t, int pe);
 /* A new operation at the end of both lists (there is room); the caller fills it before tern_dest_pump. */
@@ -150,6 +174,7 @@ struct tern_op *tern_op_new(struct tern_proxy_thread *t, struct tern_dest *dest,
 /* Post what can be posted, flush what is to be flushed. True if something was. */
 bool tern_dest_pump(struct tern_proxy_thread *t, struct tern_dest *dest);
 bool tern_dests_pump(struct tern_proxy_thread *t); /* all active ones */
+void tern_dest_activate(struct tern_proxy_thread *t, struct tern_dest *dest);
 void tern_quiet_begin(struct tern_proxy_thread *t, struct tern_quiet *quiet);
 /* Called by transports. sent: the source of a put may be reused. done: complete at the target, or failed; the op is gone. */
 void tern_op_sent(struct tern_proxy_thread *t, struct tern_op *op);
@@ -167,10 +192,12 @@ void *tern_op_local(const struct tern_proxy_thread *t, const struct tern_op *op)
 bool tern_rpc_send(struct tern_proxy_thread *t, struct tern_dest *dest);
 /* Requests and answers that have come in. True if there were some. */
 bool tern_rpc_poll(struct tern_proxy_thread *t);
+void tern_rpc_open(struct tern_proxy_thread *t); /* before messages may come; close: after they may */
 void tern_rpc_close(struct tern_proxy_thread *t);
 
 /* ---- engine.c -------------------------------------------------------------------------------------------------------------- */
 void *tern_engine_run(void *thread); /* body of a proxy thread */
+void tern_engine_dump(struct tern_proxy_thread *t, const char *why); /* by its own thread, or when that has ended */
 /* One turn, for tests that have no thread. True if something happened. */
 bool tern_engine_turn(struct tern_proxy_thread *t);
 

@@ -43,7 +43,7 @@ enum tern_post { TERN_POSTED, TERN_POST_BUSY, TERN_POST_FAILED };
 
 struct tern_transport {
     const char *name;
-    unsigned caps;
+    unsigned caps;                                                /* px->caps begins as this; open() may take away */
     /* Can it carry operations to PE `pe` of this job? Static text why (not). */
     bool (*reaches)(struct tern_rt *rt, int pe, const char **why);
     tern_status_t (*open)(struct tern_proxy *px);                 /* before addresses are exchanged */
