@@ -5,6 +5,7 @@
 #include "device/stream_ops.h"
 #include "host/rt.h"
 #include "host/range.h"
+#include "proxy/proxy.h"
 
 tern_status_t tern_launch_failed(const char *name, const char *text)
 {
@@ -65,8 +66,21 @@ static tern_status_t stream_check_signal_op(const struct tern_rt *rt, const char
     return status;
 }
 
+/* The proxy needs to know local memory; but values of a word travel in the order itself. */
+static tern_status_t stream_check_local(struct tern_rt *rt, const char *call, bool put, const void *remote,
+                                        const void *local, size_t bytes, int pe)
+{
+    bool word = bytes <= 8 && !(bytes & (bytes - 1)) && (uintptr_t)remote % bytes == 0;
+    if (rt->peers[pe].near || word || tern_proxy_local_ok(rt, local, bytes))
+        return TERN_OK;
+    return tern_error(TERN_ERR_INVALID,
+                      "%s: %s %p (%zu bytes) is neither symmetric nor registered, and PE %d is reached through the proxy; "
+                      "register it by tern_buffer_register, or pass memory from tern_malloc",
+                      call, put ? "source" : "destination", local, bytes, pe);
+}
+
 /* A copy between `bytes` at symmetric `remote` of PE `pe` and local memory. */
-static tern_status_t stream_check_copy(const struct tern_rt *rt, const char *call, bool put, const void *remote,
+static tern_status_t stream_check_copy(struct tern_rt *rt, const char *call, bool put, const void *remote,
                                        const void *local, size_t bytes, int pe)
 {
     tern_status_t status = stream_check_pe(rt, call, pe);
@@ -75,13 +89,20 @@ static tern_status_t stream_check_copy(const struct tern_rt *rt, const char *cal
     if (status == TERN_OK && !local && bytes)
         status = tern_error(TERN_ERR_INVALID, "%s: %s is NULL; pass device memory of %zu bytes", call,
                             put ? "source" : "destination", bytes);
+    if (status == TERN_OK && bytes)
+        status = stream_check_local(rt, call, put, remote, local, bytes, pe);
     return status;
 }
 
-/* Blocks that one PE's kernel may take: the multiprocessors of the device, shared by the PEs on it. */
-static int stream_blocks_most(const struct tern_rt *rt)
+/*
+ * Blocks that one PE's kernel may take for a copy: the multiprocessors of the device, shared by the PEs on it; none where
+ * the proxy copies.
+ */
+static int stream_blocks_most(const struct tern_rt *rt, int pe)
 {
     int blocks = rt->device_id.sms / (rt->sharers > 0 ? rt->sharers : 1);
+    if (!rt->peers[pe].near)
+        return 0;
     return blocks > 0 ? blocks : 1;
 }
 
@@ -97,7 +118,7 @@ static tern_status_t stream_copy(const char *call, bool put, const struct tern_s
     status = stream_check_copy(rt, call, put, remote, local, copy->bytes, copy->pe);
     if (status != TERN_OK || !copy->bytes)
         return status;
-    return (put ? tern_stream_put : tern_stream_get)(&ctx, copy, stream_blocks_most(rt), stream);
+    return (put ? tern_stream_put : tern_stream_get)(&ctx, copy, stream_blocks_most(rt, copy->pe), stream);
 }
 
 tern_status_t tern_put_on_stream(void *dst, const void *src, size_t bytes, int pe, tern_stream_t stream)
@@ -129,7 +150,7 @@ tern_status_t tern_put_signal_on_stream(void *dst, const void *src, size_t bytes
     if (status == TERN_OK)
         status = stream_check_signal_op(rt, call, sig, op);
     if (status == TERN_OK)
-        status = tern_stream_put(&ctx, &copy, stream_blocks_most(rt), stream);
+        status = tern_stream_put(&ctx, &copy, stream_blocks_most(rt, pe), stream);
     return status;
 }
 

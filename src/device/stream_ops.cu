@@ -70,11 +70,11 @@ static unsigned stream_blocks(size_t bytes, int most)
     return blocks ? (unsigned)blocks : 1;
 }
 
-/* Threads of a block: a warp for what one round of a warp copies. */
-static unsigned stream_threads(size_t bytes)
+/* Threads of a block: a warp for what one round of a warp copies, and for what the proxy copies. */
+static unsigned stream_threads(size_t bytes, int most)
 {
     unsigned threads = 32;
-    while (threads < STREAM_THREADS && (size_t)threads * 16 < bytes)
+    while (most && threads < STREAM_THREADS && (size_t)threads * 16 < bytes)
         threads *= 2;
     return threads;
 }
@@ -90,7 +90,7 @@ tern_status_t tern_stream_put(const tern_ctx_t *ctx, const struct tern_stream_co
 {
     unsigned grid = stream_blocks(copy->bytes, blocks);
     tern_status_t status =
-        tern_launch(stream_put_kernel, grid, stream_threads(copy->bytes), 0, stream, *ctx, *copy);
+        tern_launch(stream_put_kernel, grid, stream_threads(copy->bytes, blocks), 0, stream, *ctx, *copy);
     if (status == TERN_OK && copy->sig && grid > 1)
         status = tern_stream_signal(ctx, copy->sig, copy->value, copy->op, copy->pe, stream);
     return status;
@@ -99,7 +99,7 @@ tern_status_t tern_stream_put(const tern_ctx_t *ctx, const struct tern_stream_co
 tern_status_t tern_stream_get(const tern_ctx_t *ctx, const struct tern_stream_copy *copy, int blocks,
                               tern_stream_t stream)
 {
-    return tern_launch(stream_get_kernel, stream_blocks(copy->bytes, blocks), stream_threads(copy->bytes), 0, stream,
+    return tern_launch(stream_get_kernel, stream_blocks(copy->bytes, blocks), stream_threads(copy->bytes, blocks), 0, stream,
                        *ctx, *copy);
 }
 

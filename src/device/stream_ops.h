@@ -19,7 +19,10 @@ struct tern_stream_copy {
     int op;
 };
 
-/* Blocks: as many as the caller allows, fewer for small copies. A put_signal of several blocks is two kernels. */
+/*
+ * Blocks: as many as the caller allows, fewer for small copies; 0: the proxy copies, one warp hands it over. A put_signal
+ * of several blocks is two kernels.
+ */
 tern_status_t tern_stream_put(const tern_ctx_t *ctx, const struct tern_stream_copy *copy, int blocks,
                               tern_stream_t stream);
 tern_status_t tern_stream_get(const tern_ctx_t *ctx, const struct tern_stream_copy *copy, int blocks,
