@@ -139,7 +139,8 @@ struct tern_proxy {
     struct tern_net_chunk own_chunks[TERN_NET_CHUNKS];
     struct tern_buffer_dev buffers[TERN_MAX_BUFFERS], *buffers_dev;
     int n_buffers;
-    pthread_mutex_t lock;                /* buffers, host quiets: application's threads */
+    pthread_mutex_t lock;                /* buffers, dump */
+    pthread_mutex_t quiet_lock;          /* one host quiet at a time; the control thread, which it may need, never takes it */
     bool few_cores;                      /* an empty poll gives the core away */
     _Atomic bool stop;
     void *net;                           /* the transport's */

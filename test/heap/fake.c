@@ -1,5 +1,6 @@
 /* fake.c - control plane and device of fake.h. */
 #include "fake.h"
+#include "proxy/proxy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -415,4 +416,29 @@ void fake_run(int n, void (*body)(struct tern_rt *rt, void *arg), void *arg)
     for (int p = 0; p < n; p++)
         pthread_join(threads[p].id, NULL);
     free(threads);
+}
+
+/* ---- proxy: these PEs need none ----------------------------------------------------------------------------------- */
+
+tern_status_t tern_proxy_chunk_add(struct tern_rt *rt, const struct tern_net_chunk *chunk, struct tern_net_key *key)
+{
+    (void)rt, (void)chunk, (void)key;
+    return TERN_OK;
+}
+
+void tern_proxy_chunk_drop(struct tern_rt *rt, const struct tern_net_chunk *chunk)
+{
+    (void)rt, (void)chunk;
+}
+
+tern_status_t tern_proxy_peer_chunk_add(struct tern_rt *rt, int pe, const struct tern_net_chunk *chunk,
+                                        const struct tern_net_key *key)
+{
+    (void)rt, (void)pe, (void)chunk, (void)key;
+    return TERN_OK;
+}
+
+void tern_proxy_peer_chunk_drop(struct tern_rt *rt, int pe, const struct tern_net_chunk *chunk)
+{
+    (void)rt, (void)pe, (void)chunk;
 }
