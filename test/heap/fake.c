@@ -1,5 +1,6 @@
-/* fake.c - control plane and device of fake.h. */
+/* fake.c - control plane, device and proxy of fake.h. */
 #include "fake.h"
+#include "proxy/proxy.h"
 #include "proxy/proxy.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 
 uint64_t fake_granularity = 65536, fake_internal_span = (uint64_t)256 << 20, fake_heap_limit = (uint64_t)64 << 20;
 uint64_t fake_reserve_limit, fake_chunk_limit;
+int fake_nodes = 1;
 struct tern_rt *tern_rt_current;
 
 static _Atomic int alive;
@@ -375,6 +377,91 @@ tern_status_t tern_device_zero(struct tern_rt *rt, void *dev, uint64_t bytes)
     return status;
 }
 
+/* ---- proxy ------------------------------------------------------------------------------------------------------- */
+
+/* A key is the chunk as its owner sees it. */
+struct key {
+    int pe, number;
+    uint64_t offset, bytes;
+};
+
+static struct key keyed[FAKE_MAX_PES][FAKE_MAX_PES][TERN_NET_CHUNKS]; /* of PE, at PE; bytes 0: none */
+
+static void key_set(struct tern_rt *rt, int pe, const struct tern_net_chunk *chunk, bool add)
+{
+    struct key *key = &keyed[pe][rt->pe][chunk->number];
+
+    if (chunk->number < 0 || chunk->number >= TERN_NET_CHUNKS || add == (key->bytes != 0))
+        fatal("a chunk comes twice, or goes without having come");
+    if (!add && (key->offset != chunk->offset || key->bytes != chunk->bytes))
+        fatal("another chunk goes than had come");
+    *key = (struct key){pe, chunk->number, chunk->offset, add ? chunk->bytes : 0};
+    atomic_fetch_add(&alive, add ? 1 : -1);
+}
+
+/* Registered memory is mapped from before until afterwards. */
+static void touch(struct tern_rt *rt, const struct tern_net_chunk *chunk)
+{
+    volatile char *at = chunk->addr;
+
+    if (chunk->addr != rt->span + chunk->offset)
+        fatal("a chunk is not where its offset says");
+    at[0] = at[0];
+    at[chunk->bytes - 1] = at[chunk->bytes - 1];
+}
+
+tern_status_t tern_proxy_chunk_add(struct tern_rt *rt, const struct tern_net_chunk *chunk, struct tern_net_key *key)
+{
+    struct key made = {rt->pe, chunk->number, chunk->offset, chunk->bytes};
+    tern_status_t status = fault(FAKE_REGISTER);
+
+    if (status != TERN_OK)
+        return status;
+    touch(rt, chunk);
+    key_set(rt, rt->pe, chunk, true);
+    key->bytes = sizeof(made);
+    memcpy(key->data, &made, sizeof(made));
+    return TERN_OK;
+}
+
+void tern_proxy_chunk_drop(struct tern_rt *rt, const struct tern_net_chunk *chunk)
+{
+    touch(rt, chunk);
+    key_set(rt, rt->pe, chunk, false);
+}
+
+tern_status_t tern_proxy_peer_chunk_add(struct tern_rt *rt, int pe, const struct tern_net_chunk *chunk,
+                                        const struct tern_net_key *key)
+{
+    struct key made = {pe, chunk->number, chunk->offset, chunk->bytes};
+    tern_status_t status = fault(FAKE_KEY);
+
+    if (status != TERN_OK)
+        return status;
+    if (rt->peers[pe].near || key->bytes != sizeof(made) || memcmp(key->data, &made, sizeof(made)) != 0)
+        fatal("the key of another chunk");
+    key_set(rt, pe, chunk, true);
+    return TERN_OK;
+}
+
+void tern_proxy_peer_chunk_drop(struct tern_rt *rt, int pe, const struct tern_net_chunk *chunk)
+{
+    key_set(rt, pe, chunk, false);
+}
+
+uint64_t fake_keyed(struct tern_rt *rt, int pe, bool user)
+{
+    uint64_t bytes = 0;
+
+    for (int number = 0; number < TERN_NET_CHUNKS; number++) {
+        const struct key *key = &keyed[pe][rt->pe][number];
+
+        if (key->bytes && (key->offset >= fake_internal_span) == user)
+            bytes += key->bytes;
+    }
+    return bytes;
+}
+
 /* ---- PEs --------------------------------------------------------------------------------------------------------- */
 
 struct thread {
@@ -390,11 +477,19 @@ static void *thread_main(void *arg)
     struct tern_rt *rt = &t->rt;
 
     rt->peers = calloc((size_t)rt->n_pes, sizeof(*rt->peers));
-    for (int p = 0; p < rt->n_pes; p++)
-        rt->peers[p] =
-            (struct tern_peer){.same_node = true, .near = true, .mapped = true, .atomics = true, .slot = (uint8_t)p};
-    rt->near_count = rt->n_pes;
-    rt->state_dev = (void *)rt->peers; /* only whether it is there matters */
+    rt->near_count = 0;
+    for (int p = 0, slot = 0; p < rt->n_pes; p++) {
+        bool node = !fake_nodes || p % fake_nodes == rt->pe % fake_nodes, near = node && (fake_nodes || p == rt->pe);
+
+        rt->peers[p] = (struct tern_peer){.same_node = node,
+                                          .near = near,
+                                          .mapped = node,
+                                          .atomics = near,
+                                          .slot = node ? (uint8_t)slot++ : TERN_SLOT_NONE};
+        rt->near_count += near;
+    }
+    rt->proxy = fake_nodes == 1 ? NULL : (void *)rt->peers; /* only whether it is there matters, */
+    rt->state_dev = (void *)rt->peers;                      /* here, too */
     published = 0;
     t->body(rt, t->arg);
     free(rt->peers);
@@ -416,29 +511,4 @@ void fake_run(int n, void (*body)(struct tern_rt *rt, void *arg), void *arg)
     for (int p = 0; p < n; p++)
         pthread_join(threads[p].id, NULL);
     free(threads);
-}
-
-/* ---- proxy: these PEs need none ----------------------------------------------------------------------------------- */
-
-tern_status_t tern_proxy_chunk_add(struct tern_rt *rt, const struct tern_net_chunk *chunk, struct tern_net_key *key)
-{
-    (void)rt, (void)chunk, (void)key;
-    return TERN_OK;
-}
-
-void tern_proxy_chunk_drop(struct tern_rt *rt, const struct tern_net_chunk *chunk)
-{
-    (void)rt, (void)chunk;
-}
-
-tern_status_t tern_proxy_peer_chunk_add(struct tern_rt *rt, int pe, const struct tern_net_chunk *chunk,
-                                        const struct tern_net_key *key)
-{
-    (void)rt, (void)pe, (void)chunk, (void)key;
-    return TERN_OK;
-}
-
-void tern_proxy_peer_chunk_drop(struct tern_rt *rt, int pe, const struct tern_net_chunk *chunk)
-{
-    (void)rt, (void)pe, (void)chunk;
 }

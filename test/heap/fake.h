@@ -1,6 +1,6 @@
 /*
- * fake.h - what unit tests of the heap put in the place of control plane and device: PEs are threads of one process,
- * chunks are memfds, and any device operation can be made to fail on one PE.
+ * fake.h - what unit tests of the heap put in the place of control plane, device and proxy: PEs are threads of one
+ * process, chunks are memfds, and any device operation can be made to fail on one PE.
  */
 #ifndef TEST_HEAP_FAKE_H
 #define TEST_HEAP_FAKE_H
@@ -9,7 +9,22 @@
 
 #define FAKE_MAX_PES 8
 
-enum fake_op { FAKE_RESERVE, FAKE_CREATE, FAKE_EXPORT, FAKE_IMPORT, FAKE_MAP, FAKE_ZERO, FAKE_ALLOC, FAKE_OPS };
+enum fake_op {
+    FAKE_RESERVE,
+    FAKE_CREATE,
+    FAKE_EXPORT,
+    FAKE_IMPORT,
+    FAKE_MAP,
+    FAKE_ZERO,
+    FAKE_ALLOC,
+    FAKE_REGISTER, /* with a proxy: an own chunk; */
+    FAKE_KEY,      /* a far PE's chunk */
+    FAKE_OPS
+};
+
+/* PE p is on node p % fake_nodes; PEs of other nodes are far, the proxy's. 0: all are on one node and mapped, but
+ * hidden. */
+extern int fake_nodes;
 
 /* Device limits, equal on all PEs. */
 extern uint64_t fake_granularity, fake_internal_span, fake_heap_limit;
@@ -24,6 +39,9 @@ bool fake_heal(void);
 
 /* Things alive in the process: reservations, mappings, chunks, exported and sent descriptors, allocations. */
 int fake_alive(void);
+/* With a proxy: bytes of a far PE's internal or user heap for which this PE has keys; of the own one that are
+ * registered. */
+uint64_t fake_keyed(struct tern_rt *rt, int pe, bool user);
 /* Number of times that the state was published by the calling PE. */
 int fake_published(void);
 

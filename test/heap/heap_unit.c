@@ -61,11 +61,24 @@ static void verify(struct tern_rt *rt, const struct allocation *a)
 
     for (int pe = 0; pe < rt->n_pes; pe++) {
         const uint64_t *at =
-            (const uint64_t *)(void *)(rt->window + (uint64_t)pe * rt->stride + rt->user_offset + a->offset);
+            (const uint64_t *)(void *)(rt->window + rt->peers[pe].slot * rt->stride + rt->user_offset + a->offset);
 
+        if (!rt->peers[pe].mapped)
+            continue;
         for (uint64_t w = 0; w < words; w += step)
             PE_CHECK(at[w] == stamp_of(a, pe, w), "reads %llx of PE %d at %llu + %llu", (unsigned long long)at[w], pe,
                      (unsigned long long)a->offset, (unsigned long long)w * 8);
+    }
+}
+
+/* What the proxy knows are the heaps as they are backed: the own one, and those of far PEs. */
+static void verify_keys(struct tern_rt *rt)
+{
+    for (int pe = 0; rt->proxy && pe < rt->n_pes; pe++) {
+        if (rt->peers[pe].near && pe != rt->pe)
+            continue;
+        PE_CHECK(fake_keyed(rt, pe, true) == rt->user_backed, "%llu bytes of PE %d's heap have keys, %llu are backed",
+                 (unsigned long long)fake_keyed(rt, pe, true), pe, (unsigned long long)rt->user_backed);
     }
 }
 
@@ -77,10 +90,11 @@ struct trace {
 /* One malloc or calloc, with a fault armed on one PE in one of three. */
 static void trace_alloc(struct tern_rt *rt, uint64_t *seed, struct allocation *live, int *n, struct trace *t)
 {
-    static const enum fake_op ops[] = {FAKE_CREATE, FAKE_EXPORT, FAKE_IMPORT, FAKE_MAP, FAKE_ZERO};
+    static const enum fake_op ops[] = {FAKE_CREATE, FAKE_EXPORT,   FAKE_IMPORT, FAKE_MAP,
+                                       FAKE_ZERO,   FAKE_REGISTER, FAKE_KEY};
     uint64_t bytes = 1 + test_random(seed) % ((uint64_t)1 << (4 + test_random(seed) % 20)), dice = test_random(seed);
     uint64_t alignment = (uint64_t)256 << test_random(seed) % 12;
-    enum fake_op op = ops[test_random(seed) % 5];
+    enum fake_op op = ops[test_random(seed) % (rt->proxy ? 7 : 5)];
     int victim = (int)(test_random(seed) % (uint64_t)rt->n_pes), after = (int)(test_random(seed) % 3);
     bool zero = test_random(seed) % 4 == 0, failed;
     struct tern_alloc_stats before, now;
@@ -99,6 +113,7 @@ static void trace_alloc(struct tern_rt *rt, uint64_t *seed, struct allocation *l
     PE_CHECK(same(rt, p ? (uint64_t)(p - rt->span) : 1), "offsets differ");
     PE_CHECK(same(rt, rt->user_backed), "backed bytes differ");
     PE_CHECK(rt->user_backed == now.bytes, "allocator and memory have different sizes");
+    verify_keys(rt);
     if (any) {
         if (rt->pe == victim)
             t->faults++;
@@ -155,13 +170,16 @@ static void trace_body(struct tern_rt *rt, void *arg)
 
 static void random_traces(uint64_t seed)
 {
+    static const int nodes[] = {1, 2, 0, 3, 1};
     struct trace t = {seed, 0};
 
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 20; i++) {
+        fake_nodes = nodes[i / 4];
         fake_run(i % 4 + 1, trace_body, &t);
         CHECK(fake_alive() == 0, "%d PEs: %d things are left", i % 4 + 1, fake_alive());
         t.seed = test_random(&t.seed);
     }
+    fake_nodes = 1;
     printf("faults: %d\n", t.faults);
     CHECK(t.faults > 0, "no fault happened");
 }
@@ -176,11 +194,17 @@ static void group_check(struct tern_rt *rt, const struct tern_group *group, uint
     for (uint64_t at = 0; at < bytes; at += 65536)
         *(uint64_t *)(void *)(rt->span + at) = round * 1000 + (uint64_t)rt->pe;
     tern_control_allgather(rt, group, &in, 1, out);
-    for (int i = 0; i < group->count; i++)
-        for (uint64_t at = 0; at < bytes; at += 65536)
-            PE_CHECK(*(uint64_t *)(void *)(rt->window + (uint64_t)group->pes[i] * rt->stride + at) ==
+    for (int i = 0; i < group->count; i++) {
+        const struct tern_peer *peer = &rt->peers[group->pes[i]];
+
+        PE_CHECK(peer->near || fake_keyed(rt, group->pes[i], false) >= bytes,
+                 "PE %d's segment: keys of %llu bytes only", group->pes[i],
+                 (unsigned long long)fake_keyed(rt, group->pes[i], false));
+        for (uint64_t at = 0; peer->mapped && at < bytes; at += 65536)
+            PE_CHECK(*(uint64_t *)(void *)(rt->window + peer->slot * rt->stride + at) ==
                          round * 1000 + (uint64_t)group->pes[i],
                      "PE %d's segment at %llu", group->pes[i], (unsigned long long)at);
+    }
     tern_control_allgather(rt, group, &in, 1, out);
 }
 
@@ -199,7 +223,8 @@ static void group_body(struct tern_rt *rt, void *arg)
         {{a, 2, 1, NULL}, (uint64_t)20 << 20, -1},
     };
 
-    (void)arg;
+    uint64_t backed[FAKE_MAX_PES], keys[FAKE_MAX_PES];
+
     PE_CHECK(tern_heap_open(rt) == TERN_OK, "%s", tern_last_error());
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         const struct tern_group *group = &steps[i].group;
@@ -211,7 +236,9 @@ static void group_body(struct tern_rt *rt, void *arg)
         if (!member)
             continue;
         if (steps[i].fails == rt->pe)
-            fake_fail(FAKE_IMPORT, 0, TERN_ERR_DEVICE);
+            fake_fail(*(enum fake_op *)arg, 0, TERN_ERR_DEVICE);
+        for (int pe = 0; pe < rt->n_pes; pe++)
+            keys[pe] = fake_keyed(rt, pe, false), backed[pe] = rt->internal_backed;
         status = tern_heap_internal(rt, group, steps[i].bytes);
         PE_CHECK(fake_heal() == (steps[i].fails == rt->pe), "the fault of step %zu", i);
         if (steps[i].fails == -2)
@@ -222,6 +249,9 @@ static void group_body(struct tern_rt *rt, void *arg)
             PE_CHECK(status == TERN_OK && rt->internal_backed >= steps[i].bytes, "step %zu: %s", i, tern_last_error());
         if (status == TERN_OK)
             group_check(rt, group, steps[i].bytes, i);
+        for (int pe = 0; status != TERN_OK && pe < rt->n_pes; pe++)
+            PE_CHECK(keys[pe] == fake_keyed(rt, pe, false) && backed[pe] == rt->internal_backed,
+                     "step %zu failed and left something of PE %d", i, pe);
     }
     PE_CHECK(same(rt, 0), "barrier");
     tern_heap_close(rt);
@@ -376,22 +406,37 @@ static int open_fds(void)
 
 int main(void)
 {
+    static struct {
+        int nodes;
+        enum fake_op op; /* that fails in a group's growth */
+    } groups[] = {{1, FAKE_IMPORT}, {4, FAKE_KEY}, {0, FAKE_KEY}, {0, FAKE_IMPORT}};
     uint64_t seed = test_seed(), limit;
     int fds = open_fds();
 
     random_traces(seed);
-    fake_run(4, group_body, NULL);
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
+        fake_nodes = groups[i].nodes;
+        fake_run(4, group_body, &groups[i].op);
+    }
+    fake_nodes = 1;
     fake_run(4, mismatch_body, NULL);
     for (enum fake_op op = FAKE_RESERVE; op <= FAKE_ZERO; op++) {
         fake_heap_limit = (uint64_t)256 << 20;
         fake_run(3, open_body, &op);
     }
+    fake_nodes = 2;
+    for (enum fake_op op = FAKE_REGISTER; op <= FAKE_KEY; op++)
+        fake_run(3, open_body, &op);
+    fake_nodes = 1;
     fake_chunk_limit = (uint64_t)4 << 20;
     fake_run(3, scarce_body, NULL);
     fake_chunk_limit = 0;
     limit = fake_heap_limit = (uint64_t)288 << 30; /* as much as GPUs have; nobody touches it */
     fake_granularity = 2 << 20;
     fake_run(2, growth_body, &limit);
+    fake_nodes = 2;
+    fake_run(2, growth_body, &limit);
+    fake_nodes = 1;
     fake_heap_limit = (uint64_t)64 << 30;
     fake_reserve_limit = (uint64_t)16 << 30;
     fake_run(3, reserve_body, NULL);
