@@ -1,7 +1,7 @@
 /*
  * netns.c - PEs in two network namespaces of one host, made by the test (root, or a user namespace): the unique id is
- * reached over its addresses, the control planes speak TCP, and tern_init says on every PE that there is no path and
- * why.
+ * reached over its addresses, the control planes speak TCP. Loopback does not reach the other namespace, and tern_init
+ * says so on every PE; UCX does, and tern_describe tells path and reason.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -12,9 +12,14 @@
 
 #define PES 4 /* two in each namespace */
 
+enum { BY_LOOPBACK, BY_UCX, WAYS };
+static const char *const transports[WAYS] = {"loopback", "ucx"};
+
 struct shared {
-    _Atomic int apart, wired, made; /* namespaces that exist; the link is up; the id is there */
-    tern_unique_id_t id;
+    _Atomic int apart, wired, made; /* namespaces that exist; the link is up; ids that are there */
+    tern_unique_id_t id[WAYS];
+    struct forked_result result[WAYS][PES];
+    char text[PES][8192]; /* tern_describe over UCX */
 };
 
 static struct shared *shared;
@@ -53,6 +58,29 @@ static void await(_Atomic int *word, int value)
         usleep(1000);
 }
 
+/* One job of all PEs. */
+static void pe_run(int pe, int way)
+{
+    struct forked_result *result = &shared->result[way][pe];
+    tern_init_attr_t attr = {.size = sizeof attr, .id = &shared->id[way], .pe = pe, .n_pes = PES, .gpu = -1};
+
+    setenv("TERN_TRANSPORT", transports[way], 1);
+    if (pe == 0) {
+        result->status = tern_get_unique_id(&shared->id[way]);
+        atomic_fetch_add(&shared->made, 1);
+    }
+    await(&shared->made, way + 1);
+    result->status = tern_init_attr(&attr);
+    snprintf(result->error, sizeof result->error, "%s", tern_last_error());
+    if (result->status != TERN_OK)
+        return;
+    tern_describe(shared->text[pe], sizeof shared->text[pe], 1);
+    void *p = tern_calloc(1, 1 << 20);
+    CHECK(p && !tern_ptr(p, (pe + 2) % PES) && tern_ptr(p, pe ^ 1), "PE %d: %s", pe, tern_last_error());
+    CHECK(tern_barrier_all() == TERN_OK && tern_quiet() == TERN_OK, "PE %d: %s", pe, tern_last_error());
+    CHECK(tern_free(p) == TERN_OK && tern_finalize() == TERN_OK, "PE %d: %s", pe, tern_last_error());
+}
+
 /* The first PE of a namespace makes it; the second is its child. */
 static void namespace_main(int first)
 {
@@ -60,21 +88,14 @@ static void namespace_main(int first)
         exit(TEST_SKIP);
     atomic_fetch_add(&shared->apart, 1);
     await(&shared->wired, 1);
-    if (first == 0) {
-        if (tern_get_unique_id(&shared->id) != TERN_OK)
-            exit(1);
-        atomic_store(&shared->made, 1);
-    }
-    await(&shared->made, 1);
-    job.id = shared->id;
     pid_t second = fork();
-    if (second == 0)
-        forked_child(&job, first + 1);
-    tern_init_attr_t attr = {.size = sizeof attr, .id = &job.id, .pe = first, .n_pes = PES, .gpu = -1};
-    forked_note(&job, first, tern_init_attr(&attr));
-    int status = -1;
-    waitpid(second, &status, 0);
-    exit(status ? 1 : 0);
+    for (int way = 0; way < WAYS; way++)
+        pe_run(second ? first : first + 1, way);
+    int status = 0;
+    if (second)
+        waitpid(second, &status, 0);
+    fflush(stdout);
+    exit(status || test_failures ? 1 : 0);
 }
 
 static bool run(const char *format, int a, int b)
@@ -121,12 +142,20 @@ int main(void)
     }
     atomic_store(&shared->wired, 1);
     forked_wait(&job);
+    forked_good(&job, "netns");
     for (int pe = 0; pe < PES; pe++) {
-        const struct forked_result *result = &job.result[pe];
-        CHECK(result->status == TERN_ERR_UNREACHABLE, "PE %d got %s: %s", pe, tern_status_name(result->status),
-              result->error);
-        CHECK(strstr(result->error, "PE 0 has no path to PE 2: in another network namespace of this host"),
-              "PE %d: '%s'", pe, result->error);
+        const struct forked_result *by_loopback = &shared->result[BY_LOOPBACK][pe],
+                                   *by_ucx = &shared->result[BY_UCX][pe];
+        CHECK(by_loopback->status == TERN_ERR_UNREACHABLE && strstr(by_loopback->error, "loopback: PE 2: "),
+              "PE %d got %s: %s", pe, tern_status_name(by_loopback->status), by_loopback->error);
+        if (by_ucx->status == TERN_ERR_UNREACHABLE && strstr(by_ucx->error, "UCX")) {
+            printf("netns: without UCX: %s\n", by_ucx->error);
+            continue;
+        }
+        CHECK(by_ucx->status == TERN_OK, "PE %d got %s: %s", pe, tern_status_name(by_ucx->status), by_ucx->error);
+        CHECK(strstr(shared->text[pe], "\"path\":\"proxy\",\"why\":\"in another network namespace of this host\","
+                                       "\"transport\":\"ucx\""),
+              "PE %d: '%s'", pe, shared->text[pe]);
     }
     return test_end("netns");
 }
