@@ -57,7 +57,33 @@ def check_job():
     has(run(env={"TERN_HEAP_MAX": "1Q"}), 1, r"TERN_HEAP_MAX=1Q ", stream="stderr")
 
 
+def check_paths():
+    """Near PEs, hidden ones with what carries operations to them, and where atomics are executed."""
+    cases = (
+        ({}, "direct", "load/store, native atomics", "", r"(?m)^atomics +in GPU memory, by load/store \(all PEs"),
+        ({"TERN_ATOMICS": "proxy"}, "proxy", "load/store, native atomics", "", r"(?m)^atomics +by the proxy .*=proxy\)$"),
+        ({"TERN_DISABLE_P2P": "1", "TERN_TRANSPORT": "loopback"}, "proxy", "proxy", "loopback",
+         r"(?m)^  PE 1 +proxy \(hidden by TERN_DISABLE_P2P=1\) by loopback \(named by TERN_TRANSPORT\)$"),
+        ({"TERN_DISABLE_P2P": "1", "TERN_TRANSPORT": "null", "TERN_ATOMICS": "direct"}, "mixed", "proxy", "null",
+         r"(?m)^atomics +load/store peers: in GPU memory; others: .*TERN_ATOMICS=direct\)$"),
+    )
+    for env, atomics, path, transport, line in cases:
+        if env and os.environ["TEST_DEVICE"] != "cpu":
+            continue # one GPU cannot show them all
+        has(run(pes=2, env=env), 0, line)
+        found = json.loads(run("--json", pes=2, env=env).stdout)
+        peer = found["peers"][1]
+        jobs.expect((found["atomics"], peer["path"], peer["transport"]) == (atomics, path, transport) and peer["why"]
+                    and found["atomics_why"] and bool(peer["transport_why"]) == bool(transport), f"{env}: {found}")
+    has(run(pes=2, env={"TERN_DISABLE_P2P": "1", "TERN_TRANSPORT": "verbs"}), 1, r"verbs: PE [01]: ", r"TERN_TRANSPORT",
+        stream="stderr")
+    has(run(env={"TERN_CHANNELS": "3"}), 1, r"TERN_CHANNELS=3 is not allowed; allowed: a power of two from 1 to 256",
+        stream="stderr")
+    has(run(env={"TERN_TRANSPORT": "tcp"}), 1, r"TERN_TRANSPORT=tcp .*null\|loopback\|ucx\|verbs", stream="stderr")
+
+
 check_options()
 check_variables()
 check_job()
+check_paths()
 jobs.end("info")
