@@ -217,6 +217,12 @@ static void report_text(struct tern_control *c, const struct tern_report *report
         snprintf(why, sizeof why, "the stage of %llu bytes at %#llx is not shared memory, not aligned or too small",
                  (unsigned long long)report->bytes, (unsigned long long)report->address);
         break;
+    case TERN_WHY_BUFFER:
+        snprintf(why, sizeof why,
+                 "%llu bytes of local memory at %#llx are neither symmetric nor registered, and PE %d is reached through the "
+                 "proxy; register them by tern_buffer_register",
+                 (unsigned long long)report->bytes, (unsigned long long)report->address, report->pe);
+        break;
     case TERN_WHY_TIMEOUT:
         snprintf(why, sizeof why,
                  "waited more than %lld ms for PE %d (value %llu); raise TERN_DEVICE_TIMEOUT_MS if the work takes "

@@ -4,7 +4,7 @@
 
 #include "host/rt.h"
 
-#define EQUAL_BYTES 24
+#define EQUAL_BYTES 128
 
 /* Values of the variables that must be equal, in the order of the table. */
 struct equal_values {

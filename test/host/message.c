@@ -4,6 +4,7 @@
  */
 #include <stdatomic.h>
 
+#include "host/forked.h"
 #include "host/job.h"
 
 #define THREADS 2
@@ -24,7 +25,7 @@ struct post {
     bool empty_due[MAX_PES];
     _Atomic int last, asked, answered, deaths, told; /* what has come, but for `asked` */
     _Atomic bool closed;                             /* nothing may be told any more */
-    bool dead[MAX_PES];
+    _Atomic bool dead[MAX_PES];
     pthread_mutex_t order[MAX_PES]; /* a message and the empty one behind it */
 };
 
@@ -190,8 +191,7 @@ static void random_body(struct job *job, struct tern_rt *rt)
 
     CHECK(tern_control_message(rt, 0, NULL, TERN_MESSAGE_MOST + 1) == TERN_ERR_INVALID, "a message of any size");
     /* nothing is told from here on, though messages still come */
-    CHECK(message_send(rt, (rt->pe + 1) % job->n, KIND_ANSWER, 0, 0, 100, 1) == TERN_OK, "%s",
-          tern_last_error());
+    CHECK(message_send(rt, (rt->pe + 1) % job->n, KIND_ANSWER, 0, 0, 100, 1) == TERN_OK, "%s", tern_last_error());
     tern_control_deliver(rt, NULL);
     atomic_store(&post->closed, true);
     CHECK(message_send(rt, rt->pe, KIND_ANSWER, 0, 0, 100, 1) == TERN_OK, "%s", tern_last_error());
@@ -232,6 +232,57 @@ static void dying_body(struct job *job, struct tern_rt *rt)
     atomic_store(&post->closed, true);
 }
 
+/* The same with processes, the last of which kills itself; jobs are those of a program, proxies apart. */
+static int forked_body(struct forked *forked, int pe)
+{
+    struct tern_rt *rt = tern_rt_current;
+    struct post *post = &posts[pe];
+    int victim = forked->n - 1;
+    tern_status_t status = TERN_OK;
+
+    REQUIRE(rt, "PE %d: %s", pe, tern_last_error());
+    tern_control_deliver(rt, &calls);
+    CHECK(tern_barrier_all() == TERN_OK, "%s", tern_last_error());
+    for (uint32_t seq = 0; seq < 20; seq++)
+        for (int to = 0; to < forked->n; to++)
+            CHECK(message_send(rt, to, KIND_DATA, 0, seq, 5000, seq) == TERN_OK || to == victim, "%s",
+                  tern_last_error());
+    if (pe == victim)
+        raise(SIGKILL);
+    for (uint32_t seq = 20; seq < 20000 && status == TERN_OK; seq++) {
+        status = message_send(rt, victim, seq % 4 ? KIND_DATA : KIND_ASK, 0, seq, 64, seq);
+        job_sleep_ms(1);
+    }
+    CHECK(status == TERN_ERR_PEER_DEAD, "PE %d to the dead: %s", pe, tern_status_name(status));
+    for (int ms = 0; ms < 20000 && !post->dead[victim]; ms++)
+        job_sleep_ms(1);
+    CHECK(post->dead[victim], "PE %d was not told of the death", pe); /* of PEs that have left since it may have been */
+    for (int from = 0; from < victim; from++)                         /* the victim's last ones may be lost with it */
+        for (int ms = 0; ms < 20000 && __atomic_load_n(&post->next[from][0], __ATOMIC_ACQUIRE) < 20; ms++)
+            job_sleep_ms(1);
+    tern_control_deliver(rt, NULL);
+    for (int from = 0; from < victim; from++)
+        CHECK(post->next[from][0] == 20, "PE %d: %u of 20 messages of PE %d", pe, post->next[from][0], from);
+    CHECK(tern_finalize() == TERN_OK, "%s", tern_last_error());
+    return 0;
+}
+
+static void check_processes(void)
+{
+    static struct forked forked;
+
+    post_reset(NULL);
+    setenv("TERN_ON_DEATH", "mask", 1);
+    forked_new(&forked, 4);
+    forked.body = forked_body;
+    forked_start(&forked, 0, 3);
+    forked_wait(&forked);
+    CHECK(WIFSIGNALED(forked.exits[3]), "PE 3 was not killed: %#x", forked.exits[3]);
+    forked.exits[3] = 0;
+    forked_good(&forked, "message");
+    unsetenv("TERN_ON_DEATH");
+}
+
 /* An aborted job refuses messages. */
 static void abort_body(struct job *job, struct tern_rt *rt)
 {
@@ -260,6 +311,7 @@ int main(void)
 
     setenv("TERN_LOG", "none", 1);
     atomic_store(&tern_log_level, TERN_LOG_NONE);
+    check_processes(); /* first: it forks */
     for (int net = JOB_UNIX; net <= JOB_MIXED && !test_failures; net++) {
         run(&job, (enum job_net)net, 1, random_body, 0);
         run(&job, (enum job_net)net, 2, random_body, 0);
