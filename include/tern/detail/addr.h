@@ -38,24 +38,37 @@ TERN_DEV_SLOW char *tern_access_slow(const struct tern_state_dev *state, uint32_
     return flags & TERN_CTX_SLOTS ? tern_slot_addr(state, addr, pe) : regular;
 }
 
+/* Flags of which none is set where a job has only load/store peers, regularly placed, and no checks: the fast path. */
+#define TERN_CTX_SLOW (TERN_CTX_CHECK | TERN_CTX_SLOTS | TERN_CTX_PROXY)
+
 /*
  * Declares `p`: where PE `pe` has the aligned word of `bytes` bytes that is `addr` here; a failed check is reported and
- * returns `failed` from the caller (hence a macro: a merged result would cost its test on the fast path).
+ * returns `failed` from the caller (hence a macro: a merged result would cost its test on the fast path). Where the condition
+ * `proxied` holds, `via` is returned instead: what goes through the proxy.
  */
-#define TERN_ACCESS(p, ctx, call, addr, bytes, pe, failed)                                                             \
+#define TERN_ACCESS(p, ctx, call, addr, bytes, pe, failed, proxied, via)                                               \
     char *p = (char *)(addr) + (int64_t)((pe) - (ctx).my_pe) * (int64_t)(ctx).stride;                                  \
-    if (__builtin_expect((ctx).flags & (TERN_CTX_CHECK | TERN_CTX_SLOTS), 0)) {                                        \
+    if (__builtin_expect((ctx).flags & TERN_CTX_SLOW, 0)) {                                                            \
         p = tern_access_slow((ctx).state, (ctx).flags, (ctx).generation, call, addr, bytes, pe, p);                    \
         if (!p)                                                                                                        \
             return failed;                                                                                             \
+        if ((ctx).flags & TERN_CTX_PROXY && (proxied))                                                                 \
+            return via;                                                                                                \
     }
+
+/* Out of reach of loads and stores. */
+TERN_DEV bool tern_is_far(tern_ctx_t ctx, int pe)
+{
+    if (ctx.flags & TERN_CTX_SLOTS)
+        return ctx.state->slots[pe] == TERN_SLOT_NONE;
+    return (unsigned)(pe - ctx.near_first) >= (unsigned)ctx.near_count;
+}
 
 TERN_DEV void *tern_ptr(tern_ctx_t ctx, const void *addr, int pe)
 {
     if ((unsigned)pe >= (unsigned)ctx.n_pes || (uint64_t)((const char *)addr - ctx.heap) >= ctx.stride)
         return NULL;
-    if (ctx.flags & TERN_CTX_SLOTS ? ctx.state->slots[pe] == TERN_SLOT_NONE
-                                   : (unsigned)(pe - ctx.near_first) >= (unsigned)ctx.near_count)
+    if (tern_is_far(ctx, pe))
         return NULL;
     return tern_peer_addr(ctx, addr, pe);
 }

@@ -44,26 +44,50 @@ TERN_DEV void tern_meet_fence(uint32_t flags, uint32_t call)
         tern_order_sync_fence();
 }
 
-/* More PEs than threads, a slot table, or checks. All from the state block: a context as argument fills 32 registers. */
-TERN_DEV_SLOW tern_status_t tern_meet_slow(struct tern_state_dev *state, uint32_t generation, uint32_t flags,
-                                           uint32_t call, int my_pe, int rank, int threads, uint64_t before)
+/* Load/store peers in a row: those of a context without a slot table. */
+typedef struct tern_near {
+    int first, count;
+} tern_near_t;
+
+/* A line out of reach is set through the proxy. */
+TERN_DEV_SLOW void tern_meet_raise_slow(tern_via_t v, tern_near_t near, uint64_t before, int pe)
 {
+    const struct tern_state_dev *state = v.state;
+    uint64_t *own = tern_meet_line(state->heap, v.my_pe);
+    bool slots = v.flags & TERN_CTX_SLOTS;
+    if (slots ? state->slots[pe] == TERN_SLOT_NONE : (unsigned)(pe - near.first) >= (unsigned)near.count)
+        tern_via_signal(v, own, before + 1, 0, pe);
+    else
+        tern_meet_raise(v.flags,
+                        (uint64_t *)(slots ? tern_slot_addr(state, own, pe)
+                                           : (char *)own + (pe - v.my_pe) * (int64_t)state->stride),
+                        before);
+}
+
+/* More PEs than threads, a slot table, a proxy, or checks. */
+TERN_DEV_SLOW tern_status_t tern_meet_slow(tern_via_t v, tern_near_t near, uint32_t generation, uint32_t call, int rank,
+                                           int threads, uint64_t before)
+{
+    struct tern_state_dev *state = v.state;
     int n = (int)state->n_pes;
     tern_status_t status = TERN_OK;
-    if ((flags & TERN_CTX_CHECK) && !tern_check_slow(state, generation, call, 1, NULL, 0, my_pe))
+    if ((v.flags & TERN_CTX_CHECK) && !tern_check_slow(state, generation, call, 1, NULL, 0, v.my_pe))
         return TERN_ERR_INVALID;
-    tern_meet_fence(flags, call);
-    for (int pe = rank; pe < n; pe += threads) {
-        uint64_t *own = tern_meet_line(state->heap, my_pe);
-        char *line = flags & TERN_CTX_SLOTS ? tern_slot_addr(state, own, pe)
-                                            : (char *)own + (pe - my_pe) * (int64_t)state->stride;
-        tern_meet_raise(flags, (uint64_t *)line, before);
-    }
+    tern_meet_fence(v.flags, call);
+    for (int pe = rank; pe < n; pe += threads)
+        tern_meet_raise_slow(v, near, before, pe);
     if (rank == 0)
         tern_order_epoch_store(&state->sync_epoch, before + 1);
     for (int pe = rank; pe < n && status == TERN_OK; pe += threads)
         status = tern_meet_wait(state, call, tern_meet_line(state->heap, pe), pe, before);
     return status;
+}
+
+/* What the whole PE pushed before the meeting is complete at the targets. */
+TERN_DEV tern_status_t tern_meet_quiet(tern_via_t v)
+{
+    tern_order_barrier_fence();
+    return tern_via_quiet(v, TERN_PE_ALL, false);
 }
 
 /* All threads that raise lines read the epoch before the entry barrier; thread 0 advances it behind that. */
@@ -76,14 +100,22 @@ TERN_DEV tern_status_t tern_meet(tern_ctx_t ctx, int scope, uint32_t call)
     if (rank < n)
         before = tern_order_epoch_load(&ctx.state->sync_epoch);
     tern_order_meet_entry(scope);
-    if (rank < n && __builtin_expect(!(ctx.flags & (TERN_CTX_CHECK | TERN_CTX_SLOTS)) && n <= threads, 1)) {
+    if (__builtin_expect(ctx.flags & TERN_CTX_PROXY, 0) && call == TERN_CALL_barrier_all) {
+        if (rank == 0)
+            status = tern_meet_quiet(tern_via_of(ctx));
+        status = tern_order_meet_quiet(scope, status);
+        if (status != TERN_OK)
+            return status;
+    }
+    if (rank < n && __builtin_expect(!(ctx.flags & TERN_CTX_SLOW) && n <= threads, 1)) {
         tern_meet_fence(ctx.flags, call);
         tern_meet_raise(ctx.flags, (uint64_t *)line, before);
         if (rank == 0)
             tern_order_epoch_store(&ctx.state->sync_epoch, before + 1);
         status = tern_meet_wait(ctx.state, call, tern_meet_line(ctx.heap, rank), rank, before);
     } else if (rank < n) {
-        status = tern_meet_slow(ctx.state, ctx.generation, ctx.flags, call, ctx.my_pe, rank, threads, before);
+        tern_near_t near = {ctx.near_first, ctx.near_count};
+        status = tern_meet_slow(tern_via_of(ctx), near, ctx.generation, call, rank, threads, before);
     }
     return tern_order_meet_exit(scope, status);
 }

@@ -29,7 +29,7 @@
     X(fence_fence, fence_sys, "fence: what happened before it is visible before what the thread issues next")           \
     X(fence_entry, scope_sync, "fence_block: all threads' operations come before each thread's fence")                  \
     X(quiet_entry, scope_sync, "quiet_block: all threads' operations come before the leader's fence")                   \
-    X(quiet_exit, scope_sync, "quiet_block: no thread goes on before the leader's fence is done")                       \
+    X(quiet_exit, scope_status, "quiet_block: no thread goes on before the leader's fence is done, and all get one status") \
     X(quiet_fence, fence_sys, "quiet: what happened before it is complete at the targets")                              \
     X(async_fence, fence_async, "ordinary loads and stores before the thread's bulk-async copies")                      \
     X(epoch_load, ld_relaxed_u64, "every thread of the scope learns the meeting's epoch")                               \
@@ -41,6 +41,19 @@
     X(meet_add, red_add_u64, "the same where atomics are direct")                                                       \
     X(meet_acquire, ld_acquire_u64, "sync, barrier: what a PE did before its flag is readable after it")                \
     X(meet_exit, scope_status, "sync, barrier: every thread has what any thread acquired, and all get one status")      \
+    X(source_gpu, fence_gpu, "the source in own heap memory is visible to the NIC, which reads by way of the GPU's L2")    \
+    X(source_sys, fence_sys, "the same for other memory, and for what an answered atomic must come behind")             \
+    X(ring_ticket, rmw_add_u64, "every push has units of its own")                                                      \
+    X(ring_space, ld_relaxed_u64, "cached count of units taken: an old one only makes the push look again")             \
+    X(ring_taken, ld_acquire_u64, "units that the proxy has taken may be written again; a fence knows them taken")      \
+    X(ring_cache, st_release_gpu_u64, "who reads the cached count knows what the thread knew that read the published one") \
+    X(ring_head, ld_relaxed_u64, "a fence sees every ticket that was drawn before it")                                  \
+    X(fence_taken, fence_gpu, "FENCE is pushed behind what the fence has seen taken")                                   \
+    X(slot_take, rmw_and_u64, "a reply slot has one owner")                                                             \
+    X(slot_free, red_or_release_u64, "the answer has been read before the slot is given to the next")                   \
+    X(reply_acquire, ld_acquire_u64, "what the proxy placed before its answer is readable")                             \
+    X(strided_join, scope_sync, "iget: all threads' gets are pushed before the leader's quiet")                         \
+    X(meet_quiet, scope_status, "barrier: the leader's quiet of the proxied operations comes before any flag")          \
     X(abort_look, ld_relaxed_u64, "waits look at the copy of the abort word in device memory")                          \
     X(abort_claim, cas_u64, "one lane a PE and 20 us refreshes that copy from pinned host memory")                      \
     X(abort_store, st_relaxed_u64, "the refreshed copy reaches the other waits")                                        \
@@ -128,6 +141,49 @@ enum {
     {                                                                                                                  \
         if (!TERN_ORDER_MUTATED(name))                                                                                 \
             tern_prim_fence_sys();                                                                                     \
+    }
+#define TERN_ORDER_DEF_fence_gpu(name)                                                                                 \
+    TERN_ORDER void tern_order_##name(void)                                                                            \
+    {                                                                                                                  \
+        if (!TERN_ORDER_MUTATED(name))                                                                                 \
+            tern_prim_fence_gpu();                                                                                     \
+    }
+#define TERN_ORDER_DEF_st_release_gpu_u64(name)                                                                        \
+    TERN_ORDER void tern_order_##name(uint64_t *p, uint64_t v)                                                         \
+    {                                                                                                                  \
+        if (TERN_ORDER_MUTATED(name))                                                                                  \
+            tern_prim_st_relaxed_u64(p, v);                                                                            \
+        else                                                                                                           \
+            tern_prim_st_release_gpu_u64(p, v);                                                                        \
+    }
+/* Mutants of these are not atomic. */
+#define TERN_ORDER_DEF_rmw_add_u64(name)                                                                               \
+    TERN_ORDER uint64_t tern_order_##name(uint64_t *p, uint64_t v)                                                     \
+    {                                                                                                                  \
+        if (!TERN_ORDER_MUTATED(name))                                                                                 \
+            return tern_prim_rmw_add_u64(p, v);                                                                        \
+        uint64_t old = tern_prim_ld_relaxed_u64(p);                                                                    \
+        tern_prim_pause();                                                                                             \
+        tern_prim_st_relaxed_u64(p, old + v);                                                                          \
+        return old;                                                                                                    \
+    }
+#define TERN_ORDER_DEF_rmw_and_u64(name)                                                                               \
+    TERN_ORDER uint64_t tern_order_##name(uint64_t *p, uint64_t v)                                                     \
+    {                                                                                                                  \
+        if (!TERN_ORDER_MUTATED(name))                                                                                 \
+            return tern_prim_rmw_and_u64(p, v);                                                                        \
+        uint64_t old = tern_prim_ld_relaxed_u64(p);                                                                    \
+        tern_prim_pause();                                                                                             \
+        tern_prim_st_relaxed_u64(p, old & v);                                                                          \
+        return old;                                                                                                    \
+    }
+#define TERN_ORDER_DEF_red_or_release_u64(name)                                                                        \
+    TERN_ORDER void tern_order_##name(uint64_t *p, uint64_t v)                                                         \
+    {                                                                                                                  \
+        if (TERN_ORDER_MUTATED(name))                                                                                  \
+            tern_prim_red_or_u64(p, v);                                                                                \
+        else                                                                                                           \
+            tern_prim_red_or_release_gpu_u64(p, v);                                                                    \
     }
 #define TERN_ORDER_DEF_fence_async(name)                                                                               \
     TERN_ORDER void tern_order_##name(void)                                                                            \

@@ -167,6 +167,24 @@ TERN_PRIM_RED(xor, 64)
 TERN_PRIM_CAS(32)
 TERN_PRIM_CAS(64)
 
+static inline void tern_prim_red_or_release_gpu_u64(uint64_t *p, uint64_t v)
+{
+    tern_cpu_note_store(p);
+    TERN_PRIM_WEAK_RELEASE(0)
+    TERN_PRIM_WEAK_SETTLE(p, 8)
+    __atomic_fetch_or(p, v, __ATOMIC_RELEASE);
+}
+static inline void tern_prim_st_unit(uint64_t *p, uint64_t w0, uint64_t w1)
+{
+    tern_prim_st_relaxed_u64(p, w0);
+    tern_prim_st_relaxed_u64(p + 1, w1);
+}
+/* Launches are few here: the block alone chooses. */
+static inline uint32_t tern_prim_grid_id(void)
+{
+    return 0;
+}
+
 #define TERN_PRIM_ADD_FLOAT(suffix, type, bits)                                                                        \
     static inline type tern_prim_rmw_add_##suffix(type *p, type v)                                                     \
     {                                                                                                                  \

@@ -98,6 +98,23 @@ TERN_PRIM_RED(and_u64, "and.b64", uint64_t, "l")
 TERN_PRIM_RED(or_u64, "or.b64", uint64_t, "l")
 TERN_PRIM_RED(xor_u64, "xor.b64", uint64_t, "l")
 
+TERN_PRIM void tern_prim_red_or_release_gpu_u64(uint64_t *p, uint64_t v)
+{
+    asm volatile("red.release.gpu.global.or.b64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
+}
+
+TERN_PRIM void tern_prim_st_unit(uint64_t *p, uint64_t w0, uint64_t w1)
+{
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" : : "l"(p), "l"(w0), "l"(w1) : "memory");
+}
+
+TERN_PRIM uint32_t tern_prim_grid_id(void)
+{
+    uint64_t id;
+    asm("mov.u64 %0, %%gridid;" : "=l"(id));
+    return (uint32_t)id;
+}
+
 #undef TERN_PRIM_LD
 #undef TERN_PRIM_ST
 #undef TERN_PRIM_RMW

@@ -5,51 +5,9 @@
 #include <tern/detail/addr.h>
 #include <tern/detail/check.h>
 #include <tern/detail/copy.h>
+#include <tern/detail/proxy.h>
 
-TERN_DEV void tern_put_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, int pe)
-{
-    if (!tern_check(ctx, TERN_CALL_put, 1, dst, bytes, pe))
-        return;
-    tern_order_scope_entry(scope);
-    tern_copy(ctx, scope, tern_peer_addr(ctx, dst, pe), (const char *)src, bytes);
-    tern_order_scope_exit(scope);
-}
-
-TERN_DEV void tern_get_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, int pe)
-{
-    if (!tern_check(ctx, TERN_CALL_get, 1, src, bytes, pe))
-        return;
-    tern_order_scope_entry(scope);
-    tern_copy(ctx, scope, (char *)dst, tern_peer_addr(ctx, src, pe), bytes);
-    tern_prim_landed(dst, bytes);
-    tern_order_scope_exit(scope);
-}
-
-/* By load/store the source is reusable, and the data there, when the copy loop ends: nbi has nothing to leave for later. */
-#define TERN_RMA_BODIES(suffix, scope)                                                                                 \
-    TERN_DEV void tern_put##suffix(tern_ctx_t ctx, void *dst, const void *src, size_t bytes, int pe)                   \
-    {                                                                                                                  \
-        tern_put_scope(ctx, scope, dst, src, bytes, pe);                                                               \
-    }                                                                                                                  \
-    TERN_DEV void tern_put_nbi##suffix(tern_ctx_t ctx, void *dst, const void *src, size_t bytes, int pe)               \
-    {                                                                                                                  \
-        tern_put_scope(ctx, scope, dst, src, bytes, pe);                                                               \
-    }                                                                                                                  \
-    TERN_DEV void tern_get##suffix(tern_ctx_t ctx, void *dst, const void *src, size_t bytes, int pe)                   \
-    {                                                                                                                  \
-        tern_get_scope(ctx, scope, dst, src, bytes, pe);                                                               \
-    }                                                                                                                  \
-    TERN_DEV void tern_get_nbi##suffix(tern_ctx_t ctx, void *dst, const void *src, size_t bytes, int pe)               \
-    {                                                                                                                  \
-        tern_get_scope(ctx, scope, dst, src, bytes, pe);                                                               \
-    }
-TERN_RMA_BODIES(, TERN_SCOPE_THREAD)
-TERN_RMA_BODIES(_warp, TERN_SCOPE_WARP)
-TERN_RMA_BODIES(_block, TERN_SCOPE_BLOCK)
-#undef TERN_RMA_BODIES
-
-/* ---- scalars: a value travels as the unsigned word of its size --------------------------------------------------------- */
-
+/* A value travels as the unsigned word of its size. */
 TERN_DEV uint64_t tern_word_load(const void *p, unsigned size)
 {
     if (size == 1)
@@ -70,6 +28,98 @@ TERN_DEV void tern_word_store(void *p, uint64_t word, unsigned size)
     else
         tern_prim_st_relaxed_u64((uint64_t *)p, word);
 }
+
+/* 1, 2, 4 or 8 bytes, aligned on both sides: the value goes in the entry, and so from any memory. */
+TERN_DEV bool tern_is_word(const void *a, const void *b, size_t bytes)
+{
+    return (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8) && (((uintptr_t)a | (uintptr_t)b) & (bytes - 1)) == 0;
+}
+
+/* A put or get of a scope, through the proxy. */
+TERN_DEV void tern_via_put_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, int pe, unsigned how)
+{
+    tern_order_scope_entry(scope);
+    if (tern_scope_rank(scope) == 0) {
+        if (tern_is_word(dst, src, bytes))
+            tern_via_word(tern_via_of(ctx), dst, tern_word_load(src, (unsigned)bytes), (unsigned)bytes, pe);
+        else
+            tern_via_copy(tern_via_of(ctx), how, dst, src, bytes, NULL, 0, pe);
+    }
+    tern_order_scope_exit(scope);
+}
+
+TERN_DEV void tern_via_get_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, int pe, unsigned how)
+{
+    tern_order_scope_entry(scope);
+    if (tern_scope_rank(scope) == 0) {
+        if ((how & TERN_VIA_WAIT) && tern_is_word(dst, src, bytes))
+            tern_word_store(dst, tern_via_g(tern_via_of(ctx), src, (unsigned)bytes, pe), (unsigned)bytes);
+        else
+            tern_via_copy(tern_via_of(ctx), how | TERN_VIA_GET, (void *)src, dst, bytes, NULL, 0, pe);
+        tern_prim_landed(dst, bytes);
+    }
+    tern_order_scope_exit(scope);
+}
+
+TERN_DEV void tern_put_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, int pe, unsigned how)
+{
+    char *to = (char *)dst + (int64_t)(pe - ctx.my_pe) * (int64_t)ctx.stride;
+    if (__builtin_expect(ctx.flags & TERN_CTX_SLOW, 0)) {
+        if (!tern_check(ctx, TERN_CALL_put, 1, dst, bytes, pe))
+            return;
+        if (ctx.flags & TERN_CTX_PROXY && tern_is_far(ctx, pe)) {
+            tern_via_put_scope(ctx, scope, dst, src, bytes, pe, how);
+            return;
+        }
+        to = tern_peer_addr(ctx, dst, pe);
+    }
+    tern_order_scope_entry(scope);
+    tern_copy(ctx, scope, to, (const char *)src, bytes);
+    tern_order_scope_exit(scope);
+}
+
+TERN_DEV void tern_get_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, int pe, unsigned how)
+{
+    const char *from = (const char *)src + (int64_t)(pe - ctx.my_pe) * (int64_t)ctx.stride;
+    if (__builtin_expect(ctx.flags & TERN_CTX_SLOW, 0)) {
+        if (!tern_check(ctx, TERN_CALL_get, 1, src, bytes, pe))
+            return;
+        if (ctx.flags & TERN_CTX_PROXY && tern_is_far(ctx, pe)) {
+            tern_via_get_scope(ctx, scope, dst, src, bytes, pe, how);
+            return;
+        }
+        from = tern_peer_addr(ctx, src, pe);
+    }
+    tern_order_scope_entry(scope);
+    tern_copy(ctx, scope, (char *)dst, from, bytes);
+    tern_prim_landed(dst, bytes);
+    tern_order_scope_exit(scope);
+}
+
+/* By load/store the source is reusable, and the data there, when the copy loop ends: nbi has nothing to leave for later. */
+#define TERN_RMA_BODIES(suffix, scope)                                                                                 \
+    TERN_DEV void tern_put##suffix(tern_ctx_t ctx, void *dst, const void *src, size_t bytes, int pe)                   \
+    {                                                                                                                  \
+        tern_put_scope(ctx, scope, dst, src, bytes, pe, TERN_VIA_WAIT);                                                \
+    }                                                                                                                  \
+    TERN_DEV void tern_put_nbi##suffix(tern_ctx_t ctx, void *dst, const void *src, size_t bytes, int pe)               \
+    {                                                                                                                  \
+        tern_put_scope(ctx, scope, dst, src, bytes, pe, 0);                                                            \
+    }                                                                                                                  \
+    TERN_DEV void tern_get##suffix(tern_ctx_t ctx, void *dst, const void *src, size_t bytes, int pe)                   \
+    {                                                                                                                  \
+        tern_get_scope(ctx, scope, dst, src, bytes, pe, TERN_VIA_WAIT);                                                \
+    }                                                                                                                  \
+    TERN_DEV void tern_get_nbi##suffix(tern_ctx_t ctx, void *dst, const void *src, size_t bytes, int pe)               \
+    {                                                                                                                  \
+        tern_get_scope(ctx, scope, dst, src, bytes, pe, 0);                                                            \
+    }
+TERN_RMA_BODIES(, TERN_SCOPE_THREAD)
+TERN_RMA_BODIES(_warp, TERN_SCOPE_WARP)
+TERN_RMA_BODIES(_block, TERN_SCOPE_BLOCK)
+#undef TERN_RMA_BODIES
+
+/* ---- scalars ------------------------------------------------------------------------------------------------------------ */
 
 /* tern_NAME_word(value), tern_NAME_of(word) for each type of TERN_SCALAR_TYPES. */
 #define TERN_WORD_INT(name, T)                                                                                         \
@@ -115,6 +165,31 @@ TERN_DEV bool tern_check_strided(tern_ctx_t ctx, uint32_t call, unsigned size, c
     return tern_check(ctx, call, size, low, bytes, pe);
 }
 
+/* Element by element: what is put goes in the entries. */
+TERN_DEV_SLOW void tern_via_iput(tern_via_t v, char *dst, const char *src, unsigned size, ptrdiff_t dst_stride,
+                                 ptrdiff_t src_stride, size_t count, unsigned rank, unsigned threads, int pe)
+{
+    for (size_t i = rank; i < count; i += threads)
+        tern_via_word(v, dst + (ptrdiff_t)i * dst_stride * (ptrdiff_t)size,
+                      tern_word_load(src + (ptrdiff_t)i * src_stride * (ptrdiff_t)size, size), size, pe);
+}
+
+/* Gets of all threads of a scope, which is in one channel; then its leader's quiet (tern_via_iget_end). */
+TERN_DEV_SLOW void tern_via_iget(tern_via_t v, char *dst, const char *src, unsigned size, ptrdiff_t dst_stride,
+                                 ptrdiff_t src_stride, size_t count, unsigned rank, unsigned threads, int pe)
+{
+    for (size_t i = rank; i < count; i += threads)
+        tern_via_copy(v, TERN_VIA_GET, (void *)(src + (ptrdiff_t)i * src_stride * (ptrdiff_t)size),
+                      dst + (ptrdiff_t)i * dst_stride * (ptrdiff_t)size, size, NULL, 0, pe);
+}
+
+TERN_DEV void tern_via_iget_end(tern_ctx_t ctx, int scope, int pe)
+{
+    tern_order_strided_join(scope);
+    if (tern_scope_rank(scope) == 0)
+        tern_via_quiet(tern_via_of(ctx), (unsigned)pe, true);
+}
+
 #define TERN_STRIDED_BODY(name, T, suffix, scope)                                                                      \
     TERN_DEV void tern_##name##_iput##suffix(tern_ctx_t ctx, T *dst, const T *src, ptrdiff_t dst_stride,               \
                                              ptrdiff_t src_stride, size_t count, int pe)                               \
@@ -122,7 +197,11 @@ TERN_DEV bool tern_check_strided(tern_ctx_t ctx, uint32_t call, unsigned size, c
         if (!tern_check_strided(ctx, TERN_CALL_iput, sizeof(T), dst, dst_stride, count, pe))                           \
             return;                                                                                                    \
         tern_order_scope_entry(scope);                                                                                 \
-        tern_copy_strided(scope, sizeof(T), tern_peer_addr(ctx, dst, pe), (const char *)src, dst_stride, src_stride,   \
+        if (__builtin_expect(ctx.flags & TERN_CTX_PROXY, 0) && tern_is_far(ctx, pe))                                   \
+            tern_via_iput(tern_via_of(ctx), (char *)dst, (const char *)src, sizeof(T), dst_stride, src_stride, count,  \
+                          tern_scope_rank(scope), tern_scope_threads(scope), pe);                                      \
+        else                                                                                                           \
+            tern_copy_strided(scope, sizeof(T), tern_peer_addr(ctx, dst, pe), (const char *)src, dst_stride, src_stride,   \
                           count);                                                                                      \
         tern_order_scope_exit(scope);                                                                                  \
     }                                                                                                                  \
@@ -132,7 +211,14 @@ TERN_DEV bool tern_check_strided(tern_ctx_t ctx, uint32_t call, unsigned size, c
         if (!tern_check_strided(ctx, TERN_CALL_iget, sizeof(T), src, src_stride, count, pe))                           \
             return;                                                                                                    \
         tern_order_scope_entry(scope);                                                                                 \
-        tern_copy_strided(scope, sizeof(T), (char *)dst, tern_peer_addr(ctx, src, pe), dst_stride, src_stride, count); \
+        if (__builtin_expect(ctx.flags & TERN_CTX_PROXY, 0) && tern_is_far(ctx, pe)) {                                 \
+            tern_via_iget(tern_via_of(ctx), (char *)dst, (const char *)src, sizeof(T), dst_stride, src_stride, count,  \
+                          tern_scope_rank(scope), tern_scope_threads(scope), pe);                                      \
+            tern_via_iget_end(ctx, scope, pe);                                                                         \
+        } else {                                                                                                       \
+            tern_copy_strided(scope, sizeof(T), (char *)dst, tern_peer_addr(ctx, src, pe), dst_stride, src_stride,     \
+                              count);                                                                                  \
+        }                                                                                                              \
         if (count)                                                                                                     \
             tern_prim_landed(dst_stride < 0 ? dst + dst_stride * (ptrdiff_t)(count - 1) : dst,                         \
                              ((size_t)(dst_stride < 0 ? -dst_stride : dst_stride) * (count - 1) + 1) * sizeof(T));     \
@@ -142,12 +228,14 @@ TERN_DEV bool tern_check_strided(tern_ctx_t ctx, uint32_t call, unsigned size, c
 #define TERN_SCALAR_BODIES(name, T)                                                                                    \
     TERN_DEV void tern_##name##_p(tern_ctx_t ctx, T *dst, T value, int pe)                                             \
     {                                                                                                                  \
-        TERN_ACCESS(p, ctx, TERN_CALL_p, dst, sizeof(T), pe, )                                                         \
+        TERN_ACCESS(p, ctx, TERN_CALL_p, dst, sizeof(T), pe, , tern_is_far(ctx, pe),                                   \
+                    tern_via_word(tern_via_of(ctx), dst, tern_##name##_word(value), sizeof(T), pe))                    \
         tern_word_store(p, tern_##name##_word(value), sizeof(T));                                                      \
     }                                                                                                                  \
     TERN_DEV T tern_##name##_g(tern_ctx_t ctx, const T *src, int pe)                                                   \
     {                                                                                                                  \
-        TERN_ACCESS(p, ctx, TERN_CALL_g, src, sizeof(T), pe, 0)                                                        \
+        TERN_ACCESS(p, ctx, TERN_CALL_g, src, sizeof(T), pe, 0, tern_is_far(ctx, pe),                                  \
+                    tern_##name##_of(tern_via_g(tern_via_of(ctx), src, sizeof(T), pe)))                                \
         return tern_##name##_of(tern_word_load(p, sizeof(T)));                                                         \
     }                                                                                                                  \
     TERN_STRIDED_BODY(name, T, , TERN_SCOPE_THREAD)                                                                    \

@@ -1,0 +1,361 @@
+/*
+ * tern/detail/proxy.h - the way of device calls through the proxy: drawing tickets, storing entries (ring.h), waiting for
+ * answers, fence and quiet. All of it out of line: a job whose PEs all reach each other by load/store pays one test of a
+ * constant for it.
+ *
+ * A block's operations go through one channel, so what one of its threads pushes after another (in the order of a barrier) is
+ * taken in that order. Between drawing a ticket and storing the entry nothing has a deadline, for a hole would stop the ring;
+ * only job abort ends that wait, and then the rings are not used again. Whoever needs an answer owns a reply slot before it
+ * draws a ticket: take, push, read and free stand in one branch of one lane.
+ */
+#ifndef TERN_DETAIL_PROXY_H
+#define TERN_DETAIL_PROXY_H
+
+#include <tern/detail/addr.h>
+#include <tern/detail/look.h>
+#include <tern/detail/ring.h>
+
+/* What these functions need of a context, in few registers. */
+typedef struct tern_via {
+    struct tern_ring_dev *rings;
+    char *rings_host;
+    struct tern_state_dev *state;
+    char *heap;
+    uint32_t units, flags;
+    uint16_t channels, threads;
+    int32_t my_pe;
+} tern_via_t;
+
+TERN_DEV tern_via_t tern_via_of(tern_ctx_t ctx)
+{
+    tern_via_t v = {ctx.rings, ctx.rings_host,        ctx.state, ctx.heap, ctx.ring_units, ctx.flags,
+                    ctx.channels, ctx.proxy_threads, ctx.my_pe};
+    return v;
+}
+
+/* ---- pushing ------------------------------------------------------------------------------------------------------------- */
+
+/* One ring: of the calling block's channel and the thread that serves a PE. */
+typedef struct tern_ring {
+    struct tern_ring_dev *dev;
+    struct tern_ring_host *host;
+} tern_ring_t;
+
+TERN_DEV tern_ring_t tern_ring_at(tern_via_t v, unsigned thread, unsigned channel)
+{
+    unsigned index = TERN_RING_INDEX(v.channels, thread, channel);
+    tern_ring_t ring = {v.rings + index, (struct tern_ring_host *)(v.rings_host + index * TERN_RING_HOST_BYTES(v.units))};
+    return ring;
+}
+
+/* Stable for the block's life, and spread over the channels. */
+TERN_DEV unsigned tern_ring_channel(tern_via_t v)
+{
+    unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    return (block + tern_prim_grid_id() * 0x9e3779b1u) & (v.channels - 1u);
+}
+
+TERN_DEV tern_ring_t tern_ring_of(tern_via_t v, int pe)
+{
+    return tern_ring_at(v, (unsigned)pe % v.threads, tern_ring_channel(v));
+}
+
+/* The published count, which is kept for those who look next. */
+TERN_DEV uint64_t tern_ring_refresh(tern_ring_t ring)
+{
+    uint64_t taken = tern_order_ring_taken(&ring.host->taken);
+    tern_order_ring_cache(&ring.dev->taken, taken);
+    return taken;
+}
+
+/* Until the proxy has taken all below `ticket`. False: the job was aborted. */
+TERN_DEV bool tern_ring_wait(tern_via_t v, tern_ring_t ring, uint64_t ticket)
+{
+    tern_wait_t w = {0, 0, 0};
+    while (tern_ring_refresh(ring) < ticket) {
+        tern_prim_pause();
+        if (tern_wait_due(&w) && tern_abort_status(v.state) != TERN_OK)
+            return false;
+    }
+    return true;
+}
+
+#define TERN_TICKET_NONE (~0ull)
+
+/* `count` consecutive units; the first one's ticket, or TERN_TICKET_NONE after an abort. */
+TERN_DEV uint64_t tern_ring_draw(tern_via_t v, tern_ring_t ring, unsigned count)
+{
+    uint64_t ticket = tern_order_ring_ticket(&ring.dev->head, count), taken = tern_order_ring_space(&ring.dev->taken);
+    if (ticket + count - taken > v.units && !tern_ring_wait(v, ring, ticket + count - v.units))
+        return TERN_TICKET_NONE;
+    return ticket;
+}
+
+TERN_DEV void tern_ring_put(tern_via_t v, tern_ring_t ring, uint64_t ticket, tern_unit_t u)
+{
+    uint64_t lap = ticket & v.units ? 0 : TERN_UNIT_PARITY;
+    uint64_t *at = (uint64_t *)(ring.host + 1) + 2 * (ticket & (v.units - 1));
+    tern_prim_st_unit(at, u.w[0] | lap, u.w[1] | lap);
+}
+
+/* An entry of one unit. */
+TERN_DEV uint64_t tern_ring_push(tern_via_t v, tern_ring_t ring, tern_unit_t u)
+{
+    uint64_t ticket = tern_ring_draw(v, ring, 1);
+    if (ticket != TERN_TICKET_NONE)
+        tern_ring_put(v, ring, ticket, u);
+    return ticket;
+}
+
+/* ---- answers --------------------------------------------------------------------------------------------------------------- */
+
+#define TERN_SLOTS_ANY ((1ull << TERN_RING_REPLIES_ANY) - 1) /* for quiets, puts and gets */
+#define TERN_SLOTS_ALL (~0ull)                               /* for g and atomics, so that they go on beside those */
+
+/* One of the reply slots in `which`; -1: the job was aborted. */
+TERN_DEV int tern_slot_take(tern_via_t v, tern_ring_t ring, uint64_t which)
+{
+    tern_wait_t w = {0, 0, 0};
+    for (;;) {
+        uint64_t seen = tern_order_ring_space(&ring.dev->slots) & which;
+        /* the highest, so that g and atomics take from their own first */
+        int slot = 63 - __clzll((long long)seen);
+        if (seen && tern_order_slot_take(&ring.dev->slots, ~(1ull << slot)) >> slot & 1)
+            return slot;
+        tern_prim_pause();
+        if (tern_wait_due(&w) && tern_abort_status(v.state) != TERN_OK)
+            return -1;
+    }
+}
+
+/* The answer to the entry on `ticket`; the slot is free again, but after an abort. */
+TERN_DEV tern_status_t tern_reply_wait(tern_via_t v, tern_ring_t ring, int slot, uint64_t ticket, uint64_t *value)
+{
+    struct tern_reply *reply = &ring.host->replies[slot];
+    tern_wait_t w = {0, 0, 0};
+    uint64_t word;
+    *value = 0;
+    if (ticket == TERN_TICKET_NONE)
+        return tern_abort_status(v.state);
+    while ((word = tern_order_reply_acquire(&reply->word), (word & TERN_REPLY_TICKET) != ticket || word == TERN_REPLY_NONE)) {
+        tern_prim_pause();
+        if (tern_wait_due(&w)) {
+            tern_status_t status = tern_abort_status(v.state);
+            if (status != TERN_OK)
+                return status;
+        }
+    }
+    *value = tern_prim_ld_relaxed_u64(&reply->value);
+    tern_order_slot_free(&ring.dev->slots, 1ull << slot);
+    return (tern_status_t)(word >> 56);
+}
+
+/* ---- words, g, atomics ------------------------------------------------------------------------------------------------------ */
+
+TERN_DEV uint64_t tern_via_offset(tern_via_t v, const void *addr)
+{
+    return (uint64_t)((const char *)addr - v.heap);
+}
+
+/* A store of 1, 2, 4 or 8 bytes, whose value the entry carries. */
+TERN_DEV_SLOW void tern_via_word(tern_via_t v, void *dst, uint64_t value, unsigned size, int pe)
+{
+    uint64_t offset = tern_via_offset(v, dst);
+    tern_ring_push(v, tern_ring_of(v, pe),
+                   size == 8 ? tern_entry_word(TERN_ENTRY_p64, (unsigned)pe, offset, value)
+                             : tern_entry_p((unsigned)pe, offset, (uint32_t)value, size == 4 ? 2 : size - 1));
+}
+
+TERN_DEV_SLOW void tern_via_signal(tern_via_t v, uint64_t *sig, uint64_t value, int add, int pe)
+{
+    tern_ring_push(v, tern_ring_of(v, pe),
+                   tern_entry_word(add ? TERN_ENTRY_sig_add : TERN_ENTRY_sig_set, (unsigned)pe, tern_via_offset(v, sig), value));
+}
+
+TERN_DEV_SLOW uint64_t tern_via_g(tern_via_t v, const void *src, unsigned size, int pe)
+{
+    tern_ring_t ring = tern_ring_of(v, pe);
+    uint64_t value = 0;
+    int slot = tern_slot_take(v, ring, TERN_SLOTS_ALL);
+    unsigned log2 = size == 8 ? 3 : size == 4 ? 2 : size - 1;
+    if (slot >= 0)
+        tern_reply_wait(v, ring, slot,
+                        tern_ring_push(v, ring, tern_entry_g((unsigned)pe, tern_via_offset(v, src), log2, (unsigned)slot)), &value);
+    return value;
+}
+
+/*
+ * An atomic at its home. `answered`: the old value is wanted; or the target is a load/store peer, which later direct stores
+ * would reach sooner.
+ */
+TERN_DEV_SLOW uint64_t tern_via_amo(tern_via_t v, void *addr, unsigned amo, unsigned size, uint64_t operand, uint64_t compare,
+                                    bool answered, int pe)
+{
+    tern_ring_t ring = tern_ring_of(v, pe);
+    uint64_t offset = tern_via_offset(v, addr), value = 0;
+    int slot = 0;
+    if (answered) {
+        slot = tern_slot_take(v, ring, TERN_SLOTS_ALL);
+        if (slot < 0)
+            return 0;
+        tern_order_source_sys();
+    }
+    uint64_t ticket = tern_ring_draw(v, ring, 2);
+    if (ticket == TERN_TICKET_NONE)
+        return 0;
+    tern_ring_put(v, ring, ticket, tern_entry_amo((unsigned)pe, offset, operand));
+    tern_ring_put(v, ring, ticket + 1,
+                  tern_entry_amo_more(offset, amo, size == 8, operand, compare, answered, (unsigned)slot));
+    if (answered)
+        tern_reply_wait(v, ring, slot, ticket, &value);
+    return value;
+}
+
+/* ---- put, get ----------------------------------------------------------------------------------------------------------------- */
+
+/* Segment and offset of local memory; false: it is neither in the heap nor registered. */
+TERN_DEV bool tern_via_local(tern_via_t v, const void *p, uint64_t bytes, unsigned *segment, uint64_t *offset)
+{
+    const struct tern_state_dev *state = v.state;
+    *offset = tern_via_offset(v, p);
+    *segment = 0;
+    if (*offset < state->stride && bytes <= state->stride - *offset)
+        return true;
+    for (unsigned i = 0; i < state->n_buffers; i++) {
+        uint64_t base = tern_prim_ld_relaxed_u64(&state->buffers[i].base);
+        uint64_t size = tern_prim_ld_relaxed_u64(&state->buffers[i].bytes);
+        *offset = (uint64_t)(uintptr_t)p - base;
+        *segment = i + 1;
+        if (*offset < size && bytes <= size - *offset)
+            return true;
+    }
+    return false;
+}
+
+/* The local side is visible to who reads or overwrites it, be it the copy engine, a NIC or a CPU. */
+TERN_DEV void tern_via_release(tern_via_t v, unsigned segment)
+{
+    if (v.flags & TERN_RELEASED)
+        return;
+    if (segment || (v.flags & TERN_CTX_STRICT))
+        tern_order_source_sys();
+    else
+        tern_order_source_gpu();
+}
+
+/* What a copy does besides. */
+enum { TERN_VIA_GET = 1, TERN_VIA_WAIT = 2, TERN_VIA_SIGNAL = 4, TERN_VIA_ADD = 8 };
+
+#define TERN_VIA_MOST (TERN_LONG_BYTES - (1ull << 20)) /* bytes of one entry */
+
+/* One entry, its signal, and a reply to it: consecutive tickets, so that the reply is to this entry. */
+TERN_DEV void tern_via_push_copy(tern_via_t v, unsigned how, uint64_t remote, unsigned segment, uint64_t local, uint64_t bytes,
+                                 uint64_t signal, uint64_t value, int pe)
+{
+    bool small = !segment && ((remote | local) & 15) == 0 && remote < TERN_SHORT_OFFSET && local < TERN_SHORT_OFFSET &&
+                 bytes < TERN_SHORT_BYTES;
+    unsigned has_signal = how & TERN_VIA_SIGNAL ? 1 : 0, body = small ? 1 : 2, units = body + has_signal;
+    unsigned op = how & TERN_VIA_GET ? (small ? TERN_ENTRY_get_s : TERN_ENTRY_get_l)
+                  : has_signal       ? (small ? TERN_ENTRY_put_s_sig : TERN_ENTRY_put_l_sig)
+                                     : (small ? TERN_ENTRY_put_s : TERN_ENTRY_put_l);
+    tern_ring_t ring = tern_ring_of(v, pe);
+    uint64_t unused;
+    int slot = 0;
+    if (how & TERN_VIA_WAIT) {
+        slot = tern_slot_take(v, ring, TERN_SLOTS_ANY);
+        if (slot < 0)
+            return;
+    }
+    uint64_t ticket = tern_ring_draw(v, ring, units + (how & TERN_VIA_WAIT ? 1 : 0));
+    if (ticket == TERN_TICKET_NONE)
+        return;
+    if (small) {
+        tern_ring_put(v, ring, ticket, tern_entry_short(op, units, (unsigned)pe, remote, local, bytes));
+    } else {
+        tern_ring_put(v, ring, ticket, tern_entry_long(op, units, (unsigned)pe, remote, bytes));
+        tern_ring_put(v, ring, ticket + 1, tern_entry_local(segment, local));
+    }
+    if (has_signal)
+        tern_ring_put(v, ring, ticket + body, tern_entry_signal(signal, value, how & TERN_VIA_ADD ? 1 : 0));
+    if (how & TERN_VIA_WAIT) {
+        tern_ring_put(v, ring, ticket + units, tern_entry_plain(TERN_ENTRY_reply, (unsigned)pe, (unsigned)slot));
+        tern_reply_wait(v, ring, slot, ticket + units, &unused);
+    }
+}
+
+/* By one thread, behind the entry barrier of its scope. */
+TERN_DEV_SLOW void tern_via_copy(tern_via_t v, unsigned how, void *remote, const void *local, uint64_t bytes, uint64_t *sig,
+                                 uint64_t value, int pe)
+{
+    uint64_t at = tern_via_offset(v, remote), signal = sig ? tern_via_offset(v, sig) : 0, offset;
+    unsigned segment;
+    if (!bytes) {
+        if (how & TERN_VIA_SIGNAL)
+            tern_via_signal(v, sig, value, how & TERN_VIA_ADD ? 1 : 0, pe);
+        return;
+    }
+    if (!tern_via_local(v, local, bytes, &segment, &offset)) {
+        tern_report_check(v.state, how & TERN_VIA_GET ? TERN_CALL_get : how & TERN_VIA_SIGNAL ? TERN_CALL_put_signal : TERN_CALL_put,
+                          TERN_WHY_BUFFER, local, bytes, pe, 0);
+        return;
+    }
+    tern_via_release(v, segment);
+    while (bytes > TERN_VIA_MOST) {
+        tern_via_push_copy(v, how & (TERN_VIA_GET | TERN_VIA_WAIT), at, segment, offset, TERN_VIA_MOST, 0, 0, pe);
+        at += TERN_VIA_MOST, offset += TERN_VIA_MOST, bytes -= TERN_VIA_MOST;
+    }
+    tern_via_push_copy(v, how, at, segment, offset, bytes, signal, value, pe);
+}
+
+/* ---- fence, quiet --------------------------------------------------------------------------------------------------------------- */
+
+/*
+ * All that was pushed before, by whatever thread of this PE, to the proxy threads `first` to `last`, is taken: but what is in
+ * the own channel, whose order is its ring's. False: aborted.
+ */
+TERN_DEV bool tern_via_others_taken(tern_via_t v, unsigned first, unsigned last)
+{
+    unsigned own = tern_ring_channel(v);
+    for (unsigned thread = first; thread <= last; thread++) {
+        for (unsigned channel = 0; channel < v.channels; channel++) {
+            tern_ring_t ring = tern_ring_at(v, thread, channel);
+            uint64_t head = tern_order_ring_head(&ring.dev->head), taken = tern_order_ring_space(&ring.dev->taken);
+            if (channel != own && head > taken && !tern_ring_wait(v, ring, head))
+                return false;
+        }
+    }
+    tern_order_fence_taken();
+    return true;
+}
+
+/* After the system fence of the caller; `block`: only the block's own operations count, and they are in its channel. */
+TERN_DEV_SLOW void tern_via_fence(tern_via_t v, bool block)
+{
+    unsigned channel = tern_ring_channel(v);
+    if (!block && !tern_via_others_taken(v, 0, v.threads - 1u))
+        return;
+    for (unsigned thread = 0; thread < v.threads; thread++)
+        tern_ring_push(v, tern_ring_at(v, thread, channel), tern_entry_plain(TERN_ENTRY_fence, 0, 0));
+}
+
+/* `pe`: TERN_PE_ALL or a PE. Threads are asked in ascending order, each after the one before it has answered. */
+TERN_DEV_SLOW tern_status_t tern_via_quiet(tern_via_t v, unsigned pe, bool block)
+{
+    unsigned first = pe == TERN_PE_ALL ? 0 : pe % v.threads, last = pe == TERN_PE_ALL ? v.threads - 1u : first;
+    tern_status_t status = TERN_OK;
+    if (!block && !tern_via_others_taken(v, first, last))
+        return tern_abort_status(v.state);
+    for (unsigned thread = first; thread <= last; thread++) {
+        tern_ring_t ring = tern_ring_at(v, thread, tern_ring_channel(v));
+        uint64_t unused;
+        int slot = tern_slot_take(v, ring, TERN_SLOTS_ANY);
+        tern_status_t one = slot < 0 ? tern_abort_status(v.state)
+                                     : tern_reply_wait(v, ring, slot,
+                                                       tern_ring_push(v, ring, tern_entry_plain(TERN_ENTRY_quiet, pe, (unsigned)slot)),
+                                                       &unused);
+        status = status == TERN_OK ? one : status;
+    }
+    return status;
+}
+
+#endif
