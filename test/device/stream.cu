@@ -203,12 +203,14 @@ int main(void)
     REQUIRE(b.box && b.src && b.sig && b.host, "%s", tern_last_error());
     REQUIRE(cudaMalloc(&b.local, PART) == cudaSuccess && cudaStreamCreateWithFlags(&b.stream, cudaStreamNonBlocking) == cudaSuccess,
             "no memory");
+    REQUIRE(tern_buffer_register(b.local, PART) == TERN_OK, "%s", tern_last_error()); /* for PEs that are reached by a proxy */
     test_contexts();
     test_arguments(&b);
     test_sizes(&b);
     test_order(&b, 0);
     test_order(&b, 1);
     cudaStreamDestroy(b.stream);
+    CHECK(tern_buffer_unregister(b.local) == TERN_OK, "%s", tern_last_error());
     cudaFree(b.local);
     free(b.host);
     device_test_done();

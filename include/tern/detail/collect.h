@@ -102,7 +102,7 @@ TERN_DEV tern_status_t tern_meet(tern_ctx_t ctx, int scope, uint32_t call)
     tern_order_meet_entry(scope);
     if (__builtin_expect(ctx.flags & TERN_CTX_PROXY, 0) && call == TERN_CALL_barrier_all) {
         if (rank == 0)
-            status = tern_meet_quiet(tern_via_of(ctx));
+            status = tern_check(ctx, call, 1, NULL, 0, ctx.my_pe) ? tern_meet_quiet(tern_via_of(ctx)) : TERN_ERR_INVALID;
         status = tern_order_meet_quiet(scope, status);
         if (status != TERN_OK)
             return status;

@@ -103,10 +103,16 @@ TERN_DEV uint64_t tern_signal_fetch(tern_ctx_t ctx, const uint64_t *sig)
     return tern_order_signal_fetch_acquire(sig);
 }
 
+/* Operations of this context may go through the proxy (and with TERN_CHECK=1 it is of the running runtime). */
+TERN_DEV bool tern_fence_proxied(tern_ctx_t ctx, uint32_t call)
+{
+    return __builtin_expect(ctx.flags & TERN_CTX_PROXY, 0) && tern_check(ctx, call, 1, NULL, 0, ctx.my_pe);
+}
+
 TERN_DEV void tern_fence(tern_ctx_t ctx)
 {
     tern_order_fence_fence();
-    if (__builtin_expect(ctx.flags & TERN_CTX_PROXY, 0))
+    if (tern_fence_proxied(ctx, TERN_CALL_fence))
         tern_via_fence(tern_via_of(ctx), false);
 }
 
@@ -115,14 +121,14 @@ TERN_DEV void tern_fence_block(tern_ctx_t ctx)
 {
     tern_order_fence_entry(TERN_SCOPE_BLOCK);
     tern_order_fence_fence();
-    if (__builtin_expect(ctx.flags & TERN_CTX_PROXY, 0))
+    if (tern_fence_proxied(ctx, TERN_CALL_fence))
         tern_via_fence(tern_via_of(ctx), true);
 }
 
 TERN_DEV tern_status_t tern_quiet(tern_ctx_t ctx)
 {
     tern_order_quiet_fence();
-    if (__builtin_expect(ctx.flags & TERN_CTX_PROXY, 0))
+    if (tern_fence_proxied(ctx, TERN_CALL_quiet))
         return tern_via_quiet(tern_via_of(ctx), TERN_PE_ALL, false);
     return TERN_OK;
 }
@@ -134,7 +140,7 @@ TERN_DEV tern_status_t tern_quiet_block_of(tern_ctx_t ctx, unsigned pe)
     tern_order_quiet_entry(TERN_SCOPE_BLOCK);
     if (TERN_PRIM_FENCE_EACH || tern_scope_rank(TERN_SCOPE_BLOCK) == 0)
         tern_order_quiet_fence();
-    if (__builtin_expect(ctx.flags & TERN_CTX_PROXY, 0) && tern_scope_rank(TERN_SCOPE_BLOCK) == 0)
+    if (tern_scope_rank(TERN_SCOPE_BLOCK) == 0 && tern_fence_proxied(ctx, TERN_CALL_quiet))
         status = tern_via_quiet(tern_via_of(ctx), pe, true);
     status = tern_order_quiet_exit(TERN_SCOPE_BLOCK, status);
     tern_prim_completed();
