@@ -59,6 +59,7 @@ struct ucx_dest {
     bool asked; /* everything posted is to be complete, signals of put_signals too */
     struct ucx_dest *flushed_next;
     bool close_wanted;
+    bool unguarded;              /* no error handler */
     tern_status_t failed; /* posted operations end with this */
     uint64_t lost_ms;     /* the connection broke at this time: is the PE dead, or only out of reach? 0: neither */
     struct ucx_dest *lost_next;

@@ -56,12 +56,13 @@ static void error_handler(void *arg, ucp_ep_h ep, ucs_status_t status)
 /* ---- endpoint and keys
  * ------------------------------------------------------------------------------------------------- */
 
+/* Shared memory cannot tell of failures: then deaths are found by the control plane only, and end the job. */
 static bool dest_connect(struct ucx_dest *d)
 {
     struct tern_proxy *px = d->t->px;
     struct ucx_thread *ut = d->t->net;
     const struct tern_net_address *address = &px->addresses[d->dest->pe];
-    const ucp_ep_params_t params = {
+    ucp_ep_params_t params = {
         .field_mask =
             UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = (const ucp_address_t *)address->data,
@@ -69,6 +70,13 @@ static bool dest_connect(struct ucx_dest *d)
         .err_handler = {error_handler, d},
     };
     ucs_status_t status = ucx.ucp_ep_create(ut->worker, &params, &d->ep);
+    if (status == UCS_ERR_UNREACHABLE) {
+        params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+        status = ucx.ucp_ep_create(ut->worker, &params, &d->ep);
+        d->unguarded = status == UCS_OK;
+        if (d->unguarded)
+            tern_log(TERN_LOG_INFO, "UCX reaches PE %d by a transport that does not report failures", d->dest->pe);
+    }
     if (status == UCS_OK)
         return true;
     d->ep = NULL;
@@ -289,6 +297,12 @@ void ucx_dest_fail(struct tern_proxy_thread *t, struct tern_dest *dest, tern_sta
     struct tern_op *op = dest->first, *next;
 
     d->failed = status;
+    if (d->unguarded) { /* what is under way can neither end nor be taken back */
+        tern_control_abort(t->px->rt, status, dest->pe,
+                           "PE %d was lost, and UCX reaches it by a transport that cannot go on then; set UCX_TLS=tcp",
+                           dest->pe);
+        return;
+    }
     d->close_wanted = d->ep != NULL; /* not here: this may be a callback of the endpoint */
     for (; op && op != dest->pending; op = next) {
         next = op->next;
@@ -301,7 +315,7 @@ void ucx_dest_fail(struct tern_proxy_thread *t, struct tern_dest *dest, tern_sta
 static void dest_close(struct ucx_thread *ut, struct ucx_dest *d, bool force)
 {
     const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                       .flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0};
+                                       .flags = force && !d->unguarded ? UCP_EP_CLOSE_FLAG_FORCE : 0};
     for (int i = 0; i < TERN_NET_CHUNKS; i++) {
         if (d->rkeys[i])
             ucx.ucp_rkey_destroy(d->rkeys[i]);
