@@ -147,6 +147,8 @@ bool tern_engine_turn(struct tern_proxy_thread *t)
     const struct tern_proxy *px = t->px;
     bool any = false;
 
+    if (t->turns++ % CLOCK_TURNS == 0) /* first, so that what is taken has a time */
+        seldom(t);
     for (int c = 0; c < px->channels; c++)
         any |= tern_intake_ring(t, c, TURN_ENTRIES) > 0;
     if (t->active)
@@ -155,8 +157,6 @@ bool tern_engine_turn(struct tern_proxy_thread *t)
         any |= px->transport->poll(t);
     any |= tern_rpc_poll(t);
     any |= host_quiet_turn(t);
-    if (t->turns++ % CLOCK_TURNS == 0)
-        seldom(t);
     t->polls++;
     t->busy += any;
     return any;
