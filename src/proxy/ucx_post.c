@@ -194,20 +194,23 @@ static void flush_over(struct ucx_dest *d)
 {
     struct tern_op *op = d->dest->first, *next;
     uint64_t posts = d->flush_posts;
-    bool signals = false; /* that no flush has covered yet */
 
     for (; op && op != d->dest->pending && dest_well(d); op = next) {
         next = op->next;
         if (op->rpc || is_get(op))
             continue;
-        signals |= op->kind == TERN_OP_PUT_SIGNAL && (UCX_STAGE(op) == UCX_STAGE_DATA || UCX_POST(op) > posts);
-        if (UCX_POST(op) <= posts && UCX_PIECES(op) == 0)
+        if (UCX_POST(op) <= posts && UCX_PIECES(op) == 0) { /* or its own callback is still to come */
+            bool signal = op->kind == TERN_OP_PUT_SIGNAL && UCX_STAGE(op) == UCX_STAGE_DATA;
+            uint64_t number = op->number;
             covered(d, op);
+            d->flush_again |= signal && number <= d->asked;
+        } else {
+            d->flush_again |=
+                op->number <= d->asked || (op->kind == TERN_OP_PUT_SIGNAL && UCX_STAGE(op) == UCX_STAGE_DATA);
+        }
     }
     d->flushing = false;
-    if (!signals)
-        d->asked = false;
-    if (dest_well(d) && (d->flush_again || d->asked)) {
+    if (dest_well(d) && d->flush_again) {
         d->flush_again = false;
         flush_begin(d);
     }
@@ -255,7 +258,8 @@ static void flush_begin(struct ucx_dest *d)
 void ucx_flush(struct tern_proxy_thread *t, struct tern_dest *dest)
 {
     struct ucx_dest *d = dest_net(t, dest);
-    d->asked = true;
+    if (dest->flush_want > d->asked)
+        d->asked = dest->flush_want;
     flush_begin(d);
 }
 
@@ -282,8 +286,9 @@ enum tern_post ucx_post(struct tern_proxy_thread *t, struct tern_op *op)
     pieces_post(d, op, word ? (char *)&op->value : tern_op_local(t, op), op->remote, op->bytes, is_get(op));
     if (UCX_PIECES(op) == 0 && dest_well(d))
         pieces_over(d, op);
-    d->asked |= op->dest->posted_count >= UCX_MOST_POSTED / 2;
-    if (signal || d->asked)
+    if (d->dest->posted_count >= UCX_MOST_POSTED / 2)
+        d->asked = t->number;
+    if (signal || d->asked == t->number)
         flush_begin(d);
     return TERN_POSTED;
 }
