@@ -9,7 +9,7 @@ Usage: scripts/soak.sh [-m MINUTES] [-n "PES..."] [BUILD] [PATTERN]
 
 Runs the test programs of BUILD (cpu; or weak, asan, tsan) whose names match PATTERN in turn, each round with a new seed,
 on every PE count of "PES" (1 2 3 4 8), for MINUTES (60). Stops at the first failure, prints how to repeat it, and ends with
-status 1. Prints a line a minute.
+status 1. Prints a line a minute. Sets TEST_SOAK=1, by which the model checker takes random programs.
 
   scripts/soak.sh -m 10 weak litmus
 T
@@ -51,6 +51,7 @@ P
 echo "${#programs[@]} test programs of build-$build for $minutes minutes"
 
 export TEST_BUILD_ROOT=$PWD/build-$build TEST_SOURCE_ROOT=$PWD TEST_DEVICE=cpu TEST_TIME_SCALE=${TEST_TIME_SCALE:-3}
+export TEST_SOAK=1 # model/protocol: one case, big ones too, and 300 random programs a round
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 end=$((SECONDS + minutes * 60)) told=$SECONDS runs=0 round=0
@@ -69,7 +70,7 @@ while [ $SECONDS -lt $end ]; do
             if [ $status != 0 ] && [ $status != 77 ]; then
                 tail -n 40 "$log"
                 echo "soak.sh: failed with status $status after $runs runs; repeat:"
-                echo "  cd build-$build && TEST_SEED=$TEST_SEED ../test/run-pes.py -n $pes ${words[*]:1}"
+                echo "  cd build-$build && TEST_SOAK=1 TEST_SEED=$TEST_SEED ../test/run-pes.py -n $pes ${words[*]:1}"
                 exit 1
             fi
             if [ $((SECONDS - told)) -ge 60 ]; then
