@@ -15,11 +15,6 @@ struct tern_dest *tern_dest_of(struct tern_proxy_thread *t, int pe)
     return &t->dests[pe / threads];
 }
 
-bool tern_dest_room(struct tern_proxy_thread *t, struct tern_dest *dest, uint32_t count)
-{
-    return dest->pending_count + count <= t->px->pending_most && t->free_count >= count;
-}
-
 void *tern_op_local(const struct tern_proxy_thread *t, const struct tern_op *op)
 {
     const struct tern_proxy *px = t->px;
@@ -44,14 +39,68 @@ void tern_dest_activate(struct tern_proxy_thread *t, struct tern_dest *dest)
     t->active = dest;
 }
 
-/* ---- lists
- * --------------------------------------------------------------------------------------------------------------- */
-
-struct tern_op *tern_op_new(struct tern_proxy_thread *t, struct tern_dest *dest, int channel)
+/* Everything up to `number` is to be complete at the target. */
+static void dest_want(struct tern_proxy_thread *t, struct tern_dest *dest, uint64_t number)
 {
-    struct tern_op *op = t->free_ops;
+    if (number > dest->flush_want)
+        dest->flush_want = number;
+    tern_dest_activate(t, dest);
+}
 
-    t->free_ops = op->next;
+void tern_dest_want_all(struct tern_proxy_thread *t, struct tern_dest *dest)
+{
+    if (dest->last)
+        dest_want(t, dest, dest->last->number);
+}
+
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
+
+/*
+ * A destination may hold as many operations that are posted as it may hold others, so that it never has the whole pool.
+ * One of the pool is always left, in which operations that are not to be are decoded.
+ */
+bool tern_dest_room(struct tern_proxy_thread *t, struct tern_dest *dest, uint32_t count)
+{
+    uint32_t most = t->px->pending_most, pending = dest->pending_count + count;
+
+    if (dest->failed != TERN_OK ||
+        (pending <= most && pending + dest->posted_count <= 2 * most && t->free_count > count))
+        return true;
+    tern_dest_want_all(t, dest);
+    return false;
+}
+
+struct tern_op *tern_op_next(struct tern_proxy_thread *t)
+{
+    return t->free_ops ? t->free_ops : &t->pool[t->pool_used];
+}
+
+static void op_failed(struct tern_dest *dest, uint64_t number)
+{
+    if (!dest->failed_first || number < dest->failed_first)
+        dest->failed_first = number;
+    if (number > dest->failed_last)
+        dest->failed_last = number;
+}
+
+bool tern_op_add(struct tern_proxy_thread *t, struct tern_dest *dest, int channel)
+{
+    struct tern_op *op = tern_op_next(t);
+    struct tern_ring_in *ring = &t->rings[channel];
+
+    op->number = ++t->number;
+    ring->last = (struct tern_last){op, op->number, dest->failed};
+    if (dest->failed != TERN_OK) {
+        ring->last.op = NULL;
+        op_failed(dest, op->number);
+        if (op->answer)
+            tern_reply_store(t, channel, op->slot, op->ticket, 0, dest->failed);
+        return false;
+    }
+    if (t->free_ops)
+        t->free_ops = op->next;
+    else
+        t->pool_used++;
     t->free_count--;
     op->next = op->all_next = NULL;
     op->prev = dest->last;
@@ -64,13 +113,12 @@ struct tern_op *tern_op_new(struct tern_proxy_thread *t, struct tern_dest *dest,
         dest->pending = op;
     dest->pending_count++;
     op->dest = dest;
-    op->number = ++t->number;
-    op->after = t->rings[channel].fence;
+    op->after = ring->fence;
     op->ring = (uint16_t)channel;
     op->taken_ms = t->now_ms;
     op->state = TERN_OP_PENDING;
     tern_dest_activate(t, dest);
-    return op;
+    return true;
 }
 
 static void op_unlink(struct tern_proxy_thread *t, struct tern_op *op)
@@ -94,8 +142,7 @@ static void op_unlink(struct tern_proxy_thread *t, struct tern_op *op)
     t->free_count++;
 }
 
-/* ---- quiets
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- quiets ----------------------------------------------------------------------------------------------------- */
 
 static bool quiet_reached(const struct tern_proxy_thread *t, const struct tern_quiet *quiet)
 {
@@ -103,12 +150,16 @@ static bool quiet_reached(const struct tern_proxy_thread *t, const struct tern_q
     return !first || first->number > quiet->number;
 }
 
-/* A failure that the quiet covers, and none of this ring's has told yet. */
+/*
+ * A failure that the quiet covers, and none of this ring has told yet. Where operations before and after the quiet have
+ * failed, one of those before is taken to be new.
+ */
 static tern_status_t quiet_status(const struct tern_proxy_thread *t, const struct tern_quiet *quiet, uint64_t told)
 {
     for (int i = 0; t->failures && i < t->dest_count; i++) {
         const struct tern_dest *dest = &t->dests[i];
-        if ((!quiet->dest || quiet->dest == dest) && dest->failed_number > told && dest->failed_number <= quiet->number)
+        if ((!quiet->dest || quiet->dest == dest) && dest->failed_first && dest->failed_first <= quiet->number &&
+            dest->failed_last > told)
             return dest->failed;
     }
     return TERN_OK;
@@ -142,14 +193,6 @@ static void quiets_check(struct tern_proxy_thread *t, struct tern_quiets *quiets
     }
 }
 
-/* Everything up to `number` is to be complete at the target. */
-static void dest_want(struct tern_proxy_thread *t, struct tern_dest *dest, uint64_t number)
-{
-    if (number > dest->flush_want)
-        dest->flush_want = number;
-    tern_dest_activate(t, dest);
-}
-
 void tern_quiet_begin(struct tern_proxy_thread *t, struct tern_quiet *quiet)
 {
     struct tern_quiets *quiets = quiet->dest ? &quiet->dest->quiets : &t->quiets;
@@ -168,8 +211,83 @@ void tern_quiet_begin(struct tern_proxy_thread *t, struct tern_quiet *quiet)
     }
 }
 
-/* ---- completion
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- failure ----------------------------------------------------------------------------------------------------- */
+
+static bool on_death_abort(const struct tern_rt *rt)
+{
+    return rt->env.on_death == 0; /* TERN_ON_DEATH=abort */
+}
+
+/* Told once, by what found it out. */
+static void dest_lose(struct tern_proxy_thread *t, struct tern_dest *dest, tern_status_t status,
+                      const struct tern_op *op, const char *why)
+{
+    struct tern_rt *rt = t->px->rt;
+    char text[160];
+
+    if (op)
+        tern_op_text(t, op, text, sizeof text);
+    else
+        snprintf(text, sizeof text, "the way to PE %d (proxy thread %d)", dest->pe, t->index);
+    dest->failed = status;
+    dest->failed_now = true;
+    t->failures++;
+    if (on_death_abort(rt))
+        tern_control_abort(rt, status, dest->pe, "%s failed: %s", text, why);
+    else
+        tern_log(TERN_LOG_WARN, "%s failed: %s; nothing goes to PE %d any more", text, why, dest->pe);
+    tern_dest_activate(t, dest);
+}
+
+/* What was not posted ends; what was posted ends by the transport, an RPC by itself: its answer will find nobody. */
+static void dest_clear(struct tern_proxy_thread *t, struct tern_dest *dest)
+{
+    struct tern_op *op, *next;
+
+    if (dest->failed_now && t->px->transport && t->px->transport->dest_fail)
+        t->px->transport->dest_fail(t, dest, dest->failed);
+    dest->failed_now = false;
+    for (op = dest->first; op; op = next) {
+        next = op->next;
+        if (op->state == TERN_OP_PENDING || op->rpc)
+            tern_op_done(t, op, dest->failed);
+    }
+    dest->rpc_busy = false;
+}
+
+void tern_dest_fail(struct tern_proxy_thread *t, struct tern_dest *dest, tern_status_t status, const struct tern_op *op,
+                    const char *why)
+{
+    if (dest->failed != TERN_OK)
+        return;
+    dest_lose(t, dest, status, op, why);
+    dest_clear(t, dest);
+}
+
+/*
+ * An operation failed by itself. A wrong address is the program's fault and ends the job, as it does where the proxy
+ * finds it; else its destination is lost. What else is under way to it ends later: the transport is in the midst of its
+ * own lists.
+ */
+static void op_fail(struct tern_proxy_thread *t, struct tern_op *op, tern_status_t status)
+{
+    struct tern_rt *rt = t->px->rt;
+    char text[160];
+
+    op_failed(op->dest, op->number);
+    t->failures++;
+    if (op->dest->failed != TERN_OK)
+        return;
+    if (status != TERN_ERR_INVALID && status != TERN_ERR_UNSUPPORTED) {
+        dest_lose(t, op->dest, status, op, tern_status_text(status));
+        return;
+    }
+    tern_op_text(t, op, text, sizeof text);
+    tern_control_abort(rt, status, rt->pe, "%s at offset %#llx was refused: %s", text, (unsigned long long)op->remote,
+                       tern_status_text(status));
+}
+
+/* ---- completion -------------------------------------------------------------------------------------------------- */
 
 void tern_op_sent(struct tern_proxy_thread *t, struct tern_op *op)
 {
@@ -182,14 +300,14 @@ void tern_op_sent(struct tern_proxy_thread *t, struct tern_op *op)
 void tern_op_done(struct tern_proxy_thread *t, struct tern_op *op, tern_status_t status)
 {
     struct tern_dest *dest = op->dest;
-    struct tern_ring_in *ring = &t->rings[op->ring];
+    struct tern_last *last = &t->rings[op->ring].last;
 
-    if (ring->last_number == op->number)
-        ring->last_status = status;
+    if (last->number == op->number)
+        last->status = status;
+    if (status != TERN_OK)
+        op_fail(t, op, status);
     if (op->answer)
-        tern_reply_store(t, op->ring, op->slot, op->ticket, op->value, status);
-    if (status != TERN_OK && op->number > dest->failed_number)
-        dest->failed_number = op->number;
+        tern_reply_store(t, op->ring, op->slot, op->ticket, status == TERN_OK ? op->value : 0, status);
     op_unlink(t, op);
     if (dest->quiets.first)
         quiets_check(t, &dest->quiets);
@@ -197,43 +315,7 @@ void tern_op_done(struct tern_proxy_thread *t, struct tern_op *op, tern_status_t
         quiets_check(t, &t->quiets);
 }
 
-/* ---- posting
- * --------------------------------------------------------------------------------------------------------------- */
-
-/* What was not posted ends; what was posted ends by the transport, an RPC by itself: its answer will find nobody. */
-static void dest_clear(struct tern_proxy_thread *t, struct tern_dest *dest)
-{
-    struct tern_op *op, *next;
-    for (op = dest->first; op; op = next) {
-        next = op->next;
-        if (op->state == TERN_OP_PENDING || op->rpc)
-            tern_op_done(t, op, dest->failed);
-    }
-    dest->rpc_busy = false;
-}
-
-void tern_dest_fail(struct tern_proxy_thread *t, struct tern_dest *dest, tern_status_t status, const struct tern_op *op,
-                    const char *why)
-{
-    struct tern_rt *rt = t->px->rt;
-    char text[160] = "its operations";
-
-    if (dest->failed != TERN_OK)
-        return;
-    if (op)
-        tern_op_text(t, op, text, sizeof text);
-    else
-        snprintf(text, sizeof text, "what was under way to PE %d (proxy thread %d)", dest->pe, t->index);
-    dest->failed = status;
-    t->failures++;
-    if (rt->env.on_death == 0) /* TERN_ON_DEATH=abort */
-        tern_control_abort(rt, status, dest->pe, "%s failed: %s", text, why);
-    else
-        tern_log(TERN_LOG_WARN, "%s failed: %s; nothing goes to PE %d any more", text, why, dest->pe);
-    if (t->px->transport && t->px->transport->dest_fail)
-        t->px->transport->dest_fail(t, dest, status);
-    dest_clear(t, dest);
-}
+/* ---- posting ----------------------------------------------------------------------------------------------------- */
 
 /* May it go now? If it must wait for others, they are made to complete. */
 static bool op_may_go(struct tern_proxy_thread *t, struct tern_dest *dest, const struct tern_op *op)
@@ -295,16 +377,17 @@ bool tern_dest_pump(struct tern_proxy_thread *t, struct tern_dest *dest)
     struct tern_op *op;
     bool any = false;
 
-    if (dest->failed != TERN_OK && dest->pending) {
-        dest_clear(t, dest);
-        return true;
-    }
-    while ((op = dest->pending) && !dest->rpc_busy && op_may_go(t, dest, op)) {
+    while ((op = dest->pending) && !dest->rpc_busy && dest->failed == TERN_OK && op_may_go(t, dest, op)) {
         if (op->rpc ? !tern_rpc_send(t, dest) : !op_post(t, dest, op))
             break;
         any = true;
     }
-    return dest_flush(t, dest) || any;
+    if (dest->failed == TERN_OK)
+        return dest_flush(t, dest) || any;
+    any |= dest->failed_now || dest->pending;
+    if (any)
+        dest_clear(t, dest);
+    return any;
 }
 
 bool tern_dests_pump(struct tern_proxy_thread *t)

@@ -3,17 +3,22 @@
  * host's quiet; deaths; operations that take too long; the dump.
  */
 #include <sched.h>
+#include <stdio.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "proxy/engine.h"
 
 #define TURN_ENTRIES 64      /* of a ring in a turn */
+#define TURN_BATCH 128       /* entries taken before they are posted, while they are in the cache */
 #define CLOCK_TURNS 64u      /* between looks at the clock */
 #define SPIN_NS 200000u      /* of empty turns before naps begin */
-#define FEW_CORES_POLLS 100u /* the same where an empty turn gives the core away */
+#define SPIN_TURNS 16u       /* of them between looks at the clock */
+#define FEW_CORES_POLLS 100u /* empty turns before naps begin where each gives the core away */
 #define NAP_US 50u
-#define WATCH_MS 100u /* between looks for operations that take too long */
+#define NAP_SLACK_NS 1000ul /* by which the kernel may prolong a nap */
+#define WATCH_MS 100u       /* between looks for operations that take long */
 
 static uint64_t clock_ns(void)
 {
@@ -22,8 +27,7 @@ static uint64_t clock_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* ---- dump
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- dump ------------------------------------------------------------------------------------------------------- */
 
 static void dump_dest(const struct tern_proxy_thread *t, const struct tern_dest *dest)
 {
@@ -53,7 +57,7 @@ void tern_engine_dump(struct tern_proxy_thread *t, const char *why)
              "not complete",
              why, t->index, px->threads, px->transport ? px->transport->name : "none", (unsigned long long)t->polls,
              (unsigned long long)t->naps, (unsigned long long)t->number, px->pool_ops - t->free_count);
-    for (int c = 0; c < px->channels; c++) {
+    for (int c = 0; c < px->channels && t->rings; c++) {
         const struct tern_ring_in *ring = &t->rings[c];
         const tern_unit_t *next = &ring->units[ring->next & (px->units - 1)];
         if (ring->entries || ring->stalls)
@@ -63,12 +67,11 @@ void tern_engine_dump(struct tern_proxy_thread *t, const char *why)
                 (unsigned long long)__atomic_load_n(&next->w[0], __ATOMIC_RELAXED),
                 (unsigned long long)__atomic_load_n(&next->w[1], __ATOMIC_RELAXED));
     }
-    for (int i = 0; i < t->dest_count; i++)
+    for (int i = 0; i < t->dest_count && t->dests; i++)
         dump_dest(t, &t->dests[i]);
 }
 
-/* ---- what comes from other threads
- * ------------------------------------------------------------------------------------------ */
+/* ---- what comes from other threads ------------------------------------------------------------------------------ */
 
 /* The rings must be empty once; then everything taken so far must be complete. */
 static bool host_quiet_turn(struct tern_proxy_thread *t)
@@ -77,10 +80,11 @@ static bool host_quiet_turn(struct tern_proxy_thread *t)
 
     if (asked == atomic_load_explicit(&t->host_quiet_done, memory_order_relaxed) || t->host_ring < 0)
         return false;
-    while (t->host_ring < t->px->channels && tern_intake_ring(t, t->host_ring, TURN_ENTRIES) == 0)
+    int taken = 0;
+    while (t->host_ring < t->px->channels && !(taken = tern_intake_ring(t, t->host_ring, TURN_ENTRIES)))
         t->host_ring++;
     if (t->host_ring < t->px->channels)
-        return true;
+        return taken > 0;
     t->host_ring = -1;
     t->host_quiet = (struct tern_quiet){.number = t->number, .ticket = asked, .host = true};
     tern_quiet_begin(t, &t->host_quiet);
@@ -106,20 +110,26 @@ static void dump_look(struct tern_proxy_thread *t)
 
     if (asked == atomic_load_explicit(&t->dump_done, memory_order_relaxed))
         return;
-    tern_engine_dump(t, t->px->dump_why);
+    tern_engine_dump(t, atomic_load(&t->px->dump_why));
     atomic_store_explicit(&t->dump_done, asked, memory_order_release);
 }
 
-/* An operation that is older than the deadline of the library's waits ends the job: whoever waits for it has none. */
+/*
+ * What nobody asks for is made to complete, too. An operation that is older than the deadline of the library's waits
+ * ends the job: whoever waits for it has none.
+ */
 static void late_look(struct tern_proxy_thread *t)
 {
     struct tern_rt *rt = t->px->rt;
+    const struct tern_op *op = t->all_first;
     char text[160];
 
     if (t->now_ms - t->watched_ms < WATCH_MS)
         return;
     t->watched_ms = t->now_ms;
-    for (struct tern_op *op = t->all_first; op && t->now_ms - op->taken_ms > (uint64_t)rt->env.device_timeout_ms;) {
+    if (!op || t->now_ms - op->taken_ms < WATCH_MS)
+        return;
+    if (t->now_ms - op->taken_ms > (uint64_t)rt->env.device_timeout_ms) {
         tern_op_text(t, op, text, sizeof text);
         tern_engine_dump(t, "timeout");
         tern_control_abort(
@@ -129,10 +139,11 @@ static void late_look(struct tern_proxy_thread *t)
             text, (unsigned long long)(t->now_ms - op->taken_ms));
         return;
     }
+    for (int i = 0; i < t->dest_count; i++)
+        tern_dest_want_all(t, &t->dests[i]);
 }
 
-/* ---- turns
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
 
 static void seldom(struct tern_proxy_thread *t)
 {
@@ -145,12 +156,22 @@ static void seldom(struct tern_proxy_thread *t)
 bool tern_engine_turn(struct tern_proxy_thread *t)
 {
     const struct tern_proxy *px = t->px;
+    int batch = 0;
     bool any = false;
 
-    if (t->turns++ % CLOCK_TURNS == 0) /* first, so that what is taken has a time */
+    if (t->turns++ % CLOCK_TURNS == 0)
         seldom(t);
-    for (int c = 0; c < px->channels; c++)
-        any |= tern_intake_ring(t, c, TURN_ENTRIES) > 0;
+    for (int c = 0; c < px->channels; c++) {
+        int taken = tern_intake_ring(t, c, TURN_ENTRIES);
+        if (taken <= 0)
+            continue;
+        any = true;
+        batch += taken;
+        if (batch < TURN_BATCH)
+            continue;
+        tern_dests_pump(t);
+        batch = 0;
+    }
     if (t->active)
         any |= tern_dests_pump(t);
     if (px->transport && px->transport->poll)
@@ -183,6 +204,32 @@ static void pause_core(void)
 #endif
 }
 
+/* After the `empty`th empty turn in a row, the first of which was at `since`. */
+static void idle(struct tern_proxy_thread *t, uint32_t empty, uint64_t *since)
+{
+    if (t->px->few_cores) {
+        sched_yield();
+        if (empty > FEW_CORES_POLLS)
+            nap(t);
+        return;
+    }
+    pause_core();
+    if (empty == 1)
+        *since = clock_ns();
+    else if (empty % SPIN_TURNS == 0 && clock_ns() - *since > SPIN_NS)
+        nap(t);
+}
+
+static void thread_prepare(struct tern_proxy_thread *t)
+{
+    char name[16];
+
+    snprintf(name, sizeof name, "tern-proxy-%d", t->index);
+    pthread_setname_np(pthread_self(), name);
+    prctl(PR_SET_TIMERSLACK, NAP_SLACK_NS, 0, 0, 0);
+    tern_proxy_pin(t);
+}
+
 void *tern_engine_run(void *thread)
 {
     struct tern_proxy_thread *t = thread;
@@ -190,28 +237,16 @@ void *tern_engine_run(void *thread)
     uint32_t empty = 0;
     uint64_t since = 0;
 
+    thread_prepare(t);
     while (!atomic_load_explicit(&px->stop, memory_order_acquire)) {
         if (atomic_load_explicit(&px->rt->abort, memory_order_acquire)) { /* rings are not used again */
             dump_look(t);
             usleep(1000);
-            continue;
-        }
-        if (tern_engine_turn(t)) {
+        } else if (tern_engine_turn(t)) {
             empty = 0;
-            continue;
+        } else {
+            idle(t, ++empty, &since);
         }
-        empty++;
-        if (px->few_cores) {
-            sched_yield();
-            if (empty > FEW_CORES_POLLS)
-                nap(t);
-            continue;
-        }
-        pause_core();
-        if (empty == 1)
-            since = clock_ns();
-        else if (empty % 64 == 0 && clock_ns() - since > SPIN_NS)
-            nap(t);
     }
     return NULL;
 }

@@ -67,12 +67,20 @@ struct tern_dest {
     bool active;
     bool rpc_busy;                       /* an RPC is on its way: nothing is posted */
     _Atomic bool dead;                   /* told by the control thread */
-    tern_status_t failed;                /* operations to it are answered with this */
-    uint64_t failed_number;              /* of the last one that failed */
+    tern_status_t failed;                /* operations to it are answered with this, and no longer posted */
+    bool failed_now;                     /* those that are under way have not been ended yet */
+    uint64_t failed_first, failed_last;  /* numbers of operations that failed; 0: none has */
     uint64_t ops, bytes;                 /* statistics: posted */
     uint64_t last_number, last_bytes;    /* of the one posted last, for the dump */
     uint8_t last_kind;
     void *net;                           /* the transport's */
+};
+
+/* The operation of a ring's newest entry, for the REPLY that may follow; if it is complete by now, how it ended. */
+struct tern_last {
+    struct tern_op *op;                  /* has another number by then, or is free */
+    uint64_t number;
+    tern_status_t status;
 };
 
 struct tern_ring_in {
@@ -80,10 +88,8 @@ struct tern_ring_in {
     tern_unit_t *units;
     uint64_t next;                       /* ticket of the next entry */
     uint64_t fence;                      /* thread's number at its last FENCE */
-    struct tern_op *last;                /* operation of the entry just before, for REPLY; perhaps complete by now: */
-    uint64_t last_number, last_ticket;
-    tern_status_t last_status;           /* then this is how it ended */
-    uint64_t quiet_number;               /* failures up to it have been told by a quiet of all PEs */
+    struct tern_last last;
+    uint64_t quiet_number;               /* failures up to it have been told, by a quiet of all PEs */
     struct tern_quiet quiets[TERN_RING_REPLIES];
     uint64_t entries, stalls;            /* statistics */
 };
@@ -91,7 +97,7 @@ struct tern_ring_in {
 struct tern_rpc_mail;                    /* rpc.c */
 
 struct tern_proxy_thread {
-    struct tern_proxy *px;
+    _Alignas(128) struct tern_proxy *px; /* threads share no lines */
     int index;
     pthread_t thread;
     bool running;
@@ -102,12 +108,12 @@ struct tern_proxy_thread {
     struct tern_op *all_first, *all_last;
     struct tern_dest *active;
     struct tern_quiets quiets;           /* of all destinations */
-    struct tern_op *pool, *free_ops;
-    uint32_t free_count;
+    struct tern_op *pool, *free_ops;     /* the free ones that have been used before, */
+    uint32_t pool_used, free_count;      /* how many have, and how many are free in all */
     uint64_t now_ms;                     /* refreshed every so many turns */
     uint32_t turns;
     uint64_t watched_ms;                 /* last look for operations that take too long */
-    int failures;                        /* destinations that failed */
+    int failures;                        /* operations that failed, or destinations */
     struct tern_quiet host_quiet;
     int host_ring;                       /* tern_proxy_quiet: rings below it have been seen empty; -1: its quiet waits */
     uint64_t host_number;                /* failures up to it have been told to the host */
@@ -131,7 +137,7 @@ struct tern_proxy {
     unsigned caps;                       /* TERN_NET_*: of the transport, as it is set up */
     int threads, channels;
     uint32_t units, pending_most, pool_ops;
-    const char *dump_why;                /* static text, under the lock */
+    _Atomic(const char *) dump_why;      /* static text */
     struct tern_proxy_thread *thread;    /* [threads] */
     struct tern_ring_dev *rings_dev;     /* device address */
     char *rings_host, *rings_host_dev;   /* host halves, by both addresses */
@@ -142,6 +148,7 @@ struct tern_proxy {
     pthread_mutex_t lock;                /* buffers, dump */
     pthread_mutex_t quiet_lock;          /* one host quiet at a time; the control thread, which it may need, never takes it */
     bool few_cores;                      /* an empty poll gives the core away */
+    int pin_first;                       /* CPU of the first thread, the others' lie below it; -1: none is pinned */
     _Atomic bool stop;
     void *net;                           /* the transport's */
 };
@@ -167,15 +174,18 @@ void tern_reply_store(struct tern_proxy_thread *t, int channel, unsigned slot, u
                       tern_status_t status);
 
 /* ---- dest.c: operations on their way ------------------------------------------------------------------------------------ */
-/* Room for `count` more operations to this destination? Operations to a failed one are ended at once: always. */
+/* Room for `count` more operations to this destination? If not, it is made. */
 bool tern_dest_room(struct tern_proxy_thread *t, struct tern_dest *dest, uint32_t count);
 struct tern_dest *tern_dest_of(struct tern_proxy_thread *t, int pe);
-/* A new operation at the end of both lists (there is room); the caller fills it before tern_dest_pump. */
-struct tern_op *tern_op_new(struct tern_proxy_thread *t, struct tern_dest *dest, int channel);
+/* The free operation that tern_op_add will take (there is room), to be filled before. */
+struct tern_op *tern_op_next(struct tern_proxy_thread *t);
+/* It goes to the end of both lists, with the next number. A failed destination: it ends at once. False: that. */
+bool tern_op_add(struct tern_proxy_thread *t, struct tern_dest *dest, int channel);
 /* Post what can be posted, flush what is to be flushed. True if something was. */
 bool tern_dest_pump(struct tern_proxy_thread *t, struct tern_dest *dest);
 bool tern_dests_pump(struct tern_proxy_thread *t); /* all active ones */
 void tern_dest_activate(struct tern_proxy_thread *t, struct tern_dest *dest);
+void tern_dest_want_all(struct tern_proxy_thread *t, struct tern_dest *dest); /* complete at the target, sooner or later */
 void tern_quiet_begin(struct tern_proxy_thread *t, struct tern_quiet *quiet);
 /* Called by transports. sent: the source of a put may be reused. done: complete at the target, or failed; the op is gone. */
 void tern_op_sent(struct tern_proxy_thread *t, struct tern_op *op);
@@ -195,6 +205,10 @@ bool tern_rpc_send(struct tern_proxy_thread *t, struct tern_dest *dest);
 bool tern_rpc_poll(struct tern_proxy_thread *t);
 void tern_rpc_open(struct tern_proxy_thread *t); /* before messages may come; close: after they may */
 void tern_rpc_close(struct tern_proxy_thread *t);
+
+/* ---- cores.c: cores of the threads ------------------------------------------------------------------------------------- */
+tern_status_t tern_proxy_cores(struct tern_proxy *px); /* collective; sets few_cores and pin_first */
+void tern_proxy_pin(struct tern_proxy_thread *t);      /* by itself */
 
 /* ---- engine.c -------------------------------------------------------------------------------------------------------------- */
 void *tern_engine_run(void *thread); /* body of a proxy thread */

@@ -11,12 +11,12 @@
 
 #include "proxy/engine.h"
 
-#define POOL_DESTS 16   /* destinations that may be full of pending operations at once: entries of a thread's pool */
+#define POOL_DESTS 8 /* destinations that may owe all they can at once, with room in the thread's pool for others */
+#define POOL_OTHERS 4096
 #define POLL_US 50      /* between looks at something that a thread does */
 #define DUMP_POLLS 4000 /* then its thread is not going to */
 
-/* ---- transport
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- transport -------------------------------------------------------------------------------------------------- */
 
 /* By TERN_TRANSPORT's value; auto tries them in this order. */
 static const struct tern_transport *const named[] = {NULL, &tern_transport_null, &tern_transport_loopback,
@@ -50,6 +50,15 @@ static tern_status_t try_transport(struct tern_rt *rt, const struct tern_transpo
     return status;
 }
 
+static tern_status_t none_reaches(const struct tern_rt *rt, const char *reasons)
+{
+    return tern_error(
+        TERN_ERR_UNREACHABLE,
+        "no transport from PE %d to all PEs that it cannot load from and store to (%s); build with UCX, or "
+        "run all PEs on one node; TERN_TRANSPORT=loopback does for tests there",
+        rt->pe, reasons);
+}
+
 static tern_status_t choose(struct tern_proxy *px)
 {
     static const enum tern_reduce op = TERN_REDUCE_MAX;
@@ -77,18 +86,11 @@ static tern_status_t choose(struct tern_proxy *px)
             return TERN_OK;
         }
     }
-    if (!reasons[0])
-        snprintf(reasons, sizeof reasons, "another PE of the job does not reach all of its peers");
-    return tern_agree_status(
-        rt, NULL,
-        tern_error(TERN_ERR_UNREACHABLE,
-                   "no transport from PE %d to all PEs that it cannot load from and store to (%s); build "
-                   "with UCX, or run all PEs on one node; TERN_TRANSPORT=loopback does for tests there",
-                   rt->pe, reasons));
+    /* some PE has a reason for each transport that was tried */
+    return tern_agree_status(rt, NULL, reasons[0] ? none_reaches(rt, reasons) : TERN_OK);
 }
 
-/* ---- memory
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
 
 static tern_status_t no_memory(void)
 {
@@ -114,10 +116,7 @@ static tern_status_t thread_open(struct tern_proxy *px, int index)
         t->dests[i].pe = index + i * px->threads;
         t->dests[i].quiets.tail = &t->dests[i].quiets.first;
     }
-    for (uint32_t i = px->pool_ops; i-- > 0; t->free_count++) {
-        t->pool[i].next = t->free_ops;
-        t->free_ops = &t->pool[i];
-    }
+    t->free_count = px->pool_ops; /* taken from the pool as need be, so that what is never needed costs no memory */
     for (int c = 0; c < px->channels; c++) {
         char *host = px->rings_host +
                      TERN_RING_INDEX((size_t)px->channels, (size_t)index, (size_t)c) * TERN_RING_HOST_BYTES(px->units);
@@ -204,14 +203,17 @@ tern_status_t tern_proxy_open(struct tern_rt *rt)
     px->channels = (int)rt->env.channels;
     px->units = TERN_RING_UNITS;
     px->pending_most = (uint32_t)rt->env.proxy_pending;
-    px->pool_ops = px->pending_most * (uint32_t)(rt->n_pes < POOL_DESTS ? rt->n_pes : POOL_DESTS) + 4096;
-    px->few_cores = sysconf(_SC_NPROCESSORS_ONLN) < (long)rt->node_n_pes * (px->threads + 1);
+    px->pool_ops = 2 * px->pending_most * (uint32_t)(rt->n_pes < POOL_DESTS ? rt->n_pes : POOL_DESTS) + POOL_OTHERS;
     pthread_mutex_init(&px->lock, NULL);
     pthread_mutex_init(&px->quiet_lock, NULL);
     status = choose(px);
+    if (status == TERN_OK)
+        status = tern_proxy_cores(px);
     if (status != TERN_OK)
         return status;
-    px->thread = calloc((size_t)px->threads, sizeof *px->thread);
+    px->thread = aligned_alloc(_Alignof(struct tern_proxy_thread), (size_t)px->threads * sizeof *px->thread);
+    if (px->thread)
+        memset(px->thread, 0, (size_t)px->threads * sizeof *px->thread);
     status = tern_agree_status(rt, NULL, memory_open(px));
     if (status == TERN_OK)
         status = addresses_open(px);
@@ -289,8 +291,7 @@ void tern_proxy_close(struct tern_rt *rt)
     rt->proxy = NULL;
 }
 
-/* ---- for kernels
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- for kernels ------------------------------------------------------------------------------------------------ */
 
 void tern_proxy_ctx(struct tern_rt *rt, tern_ctx_t *ctx)
 {
@@ -310,8 +311,7 @@ void tern_proxy_state(struct tern_rt *rt, struct tern_state_dev *image)
     image->n_buffers = TERN_MAX_BUFFERS;
 }
 
-/* ---- quiet of the host
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- quiet of the host ------------------------------------------------------------------------------------------ */
 
 /* All threads work on it at once; the calling thread looks now and then. */
 tern_status_t tern_proxy_quiet(struct tern_rt *rt)
@@ -346,8 +346,7 @@ tern_status_t tern_proxy_quiet(struct tern_rt *rt)
     return TERN_OK;
 }
 
-/* ---- memory of operations
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- memory of operations --------------------------------------------------------------------------------------- */
 
 tern_status_t tern_proxy_chunk_add(struct tern_rt *rt, const struct tern_net_chunk *chunk, struct tern_net_key *key)
 {
@@ -445,8 +444,7 @@ bool tern_proxy_local_ok(struct tern_rt *rt, const void *addr, uint64_t bytes)
     return ok;
 }
 
-/* ---- other threads, people
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- other threads, people -------------------------------------------------------------------------------------- */
 
 void tern_proxy_dead(struct tern_rt *rt, int pe)
 {
@@ -469,7 +467,7 @@ void tern_proxy_dump(struct tern_rt *rt, const char *why)
     struct tern_proxy *px = rt->proxy;
 
     pthread_mutex_lock(&px->lock);
-    px->dump_why = why;
+    atomic_store(&px->dump_why, why);
     for (int i = 0; i < px->threads; i++) {
         struct tern_proxy_thread *t = &px->thread[i];
         if (!t->running) {
