@@ -44,11 +44,10 @@ TERN_DEV bool tern_amo_proxied(tern_ctx_t ctx, int pe)
     return tern_is_far(ctx, pe) || !(ctx.flags & TERN_CTX_AMO_DIRECT);
 }
 
-/* `fetch`: the caller wants the old value. A near PE's word is complete when it returns, whatever the caller wants. */
 TERN_DEV uint64_t tern_via_atomic(tern_ctx_t ctx, const void *addr, unsigned amo, unsigned size, uint64_t operand,
                                   uint64_t compare, bool fetch, int pe)
 {
-    return tern_via_amo(tern_via_of(ctx), (void *)addr, amo, size, operand, compare, fetch || !tern_is_far(ctx, pe), pe);
+    return tern_via_amo(tern_via_of(ctx), (void *)addr, amo, size, operand, compare, fetch, !tern_is_far(ctx, pe), pe);
 }
 
 /* Declares `p`, the word's address; or returns what the call does at another home. */

@@ -28,6 +28,7 @@
     X(wait_join, scope_status, "a wait of a scope: its leader's acquire reaches all threads, and all get one status")   \
     X(fence_fence, fence_sys, "fence: what happened before it is visible before what the thread issues next")           \
     X(fence_entry, scope_sync, "fence_block: all threads' operations come before each thread's fence")                  \
+    X(fence_exit, scope_sync, "fence_block: the leader's FENCE is in the ring before what any thread pushes next")      \
     X(quiet_entry, scope_sync, "quiet_block: all threads' operations come before the leader's fence")                   \
     X(quiet_exit, scope_status, "quiet_block: no thread goes on before the leader's fence is done, and all get one status") \
     X(quiet_fence, fence_sys, "quiet: what happened before it is complete at the targets")                              \
@@ -42,13 +43,16 @@
     X(meet_acquire, ld_acquire_u64, "sync, barrier: what a PE did before its flag is readable after it")                \
     X(meet_exit, scope_status, "sync, barrier: every thread has what any thread acquired, and all get one status")      \
     X(source_gpu, fence_gpu, "the source in own heap memory is visible to the NIC, which reads by way of the GPU's L2")    \
-    X(source_sys, fence_sys, "the same for other memory, and for what an answered atomic must come behind")             \
+    X(source_sys, fence_sys, "the same for other memory")                                                               \
+    X(amo_near, fence_sys, "an atomic that the proxy executes at a near PE comes behind the thread's direct stores there") \
     X(ring_ticket, rmw_add_u64, "every push has units of its own")                                                      \
     X(ring_space, ld_relaxed_u64, "cached count of units taken: an old one only makes the push look again")             \
     X(ring_taken, ld_acquire_u64, "units that the proxy has taken may be written again; a fence knows them taken")      \
     X(ring_cache, st_release_gpu_u64, "who reads the cached count knows what the thread knew that read the published one") \
-    X(ring_head, ld_relaxed_u64, "a fence sees every ticket that was drawn before it")                                  \
+    X(ring_head, ld_relaxed_u64, "a fence waits for every ticket that was drawn before it")                             \
+    X(ring_behind, ld_relaxed_u32, "the same, first look, which is at the low halves of head and cached count")         \
     X(fence_taken, fence_gpu, "FENCE is pushed behind what the fence has seen taken")                                   \
+    X(ring_slots, ld_relaxed_u64, "reply slots that seem free: who takes one makes sure")                               \
     X(slot_take, rmw_and_u64, "a reply slot has one owner")                                                             \
     X(slot_free, red_or_release_u64, "the answer has been read before the slot is given to the next")                   \
     X(reply_acquire, ld_acquire_u64, "what the proxy placed before its answer is readable")                             \
@@ -115,6 +119,11 @@ enum {
     TERN_ORDER uint64_t tern_order_##name(const uint64_t *p)                                                           \
     {                                                                                                                  \
         return TERN_ORDER_MUTATED(name) ? 0 : tern_prim_ld_relaxed_u64(p);                                             \
+    }
+#define TERN_ORDER_DEF_ld_relaxed_u32(name)                                                                            \
+    TERN_ORDER uint32_t tern_order_##name(const uint32_t *p)                                                           \
+    {                                                                                                                  \
+        return TERN_ORDER_MUTATED(name) ? 0 : tern_prim_ld_relaxed_u32(p);                                             \
     }
 #define TERN_ORDER_DEF_ld_acquire_u64(name)                                                                            \
     TERN_ORDER uint64_t tern_order_##name(const uint64_t *p)                                                           \

@@ -19,6 +19,8 @@
  *   void    tern_prim_fence_async(void)                        ordinary stores before the thread's bulk-async operations
  *   uint64_t tern_prim_clock_ns(void)                          the device's global nanosecond clock
  *   void    tern_prim_pause(void)                              one turn of a spin loop (CPU device: lets others run)
+ *   bool    tern_prim_unknown(bool v)                          v, about which the compiler knows nothing: at the end of a loop's
+ *                                                              turn all lanes of the turn have come to it
  *   bool    tern_prim_is_shared(const void *p)                 p points into the calling block's shared memory
  *   void    tern_prim_completed(void)                          what comes before the call is complete at the targets, by a fence
  *                                                              of another thread and a barrier: to be told to TSAN only

@@ -242,6 +242,10 @@ static inline void tern_prim_pause(void)
 {
     tern_cpu_pause();
 }
+static inline bool tern_prim_unknown(bool v)
+{
+    return v;
+}
 /* C11 knows no completion: to it, a fence orders only stores of its own thread. */
 static inline void tern_prim_completed(void)
 {

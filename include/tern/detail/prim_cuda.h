@@ -152,6 +152,13 @@ TERN_PRIM void tern_prim_pause(void)
 {
 }
 
+TERN_PRIM bool tern_prim_unknown(bool v)
+{
+    uint32_t word = v;
+    asm volatile("" : "+r"(word));
+    return word;
+}
+
 TERN_PRIM void tern_prim_completed(void)
 {
 }

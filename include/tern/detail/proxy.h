@@ -68,43 +68,68 @@ TERN_DEV uint64_t tern_ring_refresh(tern_ring_t ring)
     return taken;
 }
 
-/* Until the proxy has taken all below `ticket`. False: the job was aborted. */
+/* One turn of a wait for the proxy. False: the job was aborted. */
+TERN_DEV bool tern_via_turn(tern_via_t v, tern_wait_t *w)
+{
+    tern_prim_pause();
+    return !tern_wait_due(w) || tern_abort_status(v.state) == TERN_OK;
+}
+
+/* Until the proxy has taken all below `ticket`. */
 TERN_DEV bool tern_ring_wait(tern_via_t v, tern_ring_t ring, uint64_t ticket)
 {
     tern_wait_t w = {0, 0, 0};
-    while (tern_ring_refresh(ring) < ticket) {
-        tern_prim_pause();
-        if (tern_wait_due(&w) && tern_abort_status(v.state) != TERN_OK)
+    while (tern_ring_refresh(ring) < ticket)
+        if (!tern_via_turn(v, &w))
             return false;
-    }
     return true;
 }
 
-#define TERN_TICKET_NONE (~0ull)
+/* An entry that has been encoded, with slot 0, and perhaps the REPLY behind it. */
+typedef struct tern_entry {
+    tern_unit_t units[TERN_ENTRY_MOST];
+    unsigned count;
+} tern_entry_t;
 
-/* `count` consecutive units; the first one's ticket, or TERN_TICKET_NONE after an abort. */
-TERN_DEV uint64_t tern_ring_draw(tern_via_t v, tern_ring_t ring, unsigned count)
-{
-    uint64_t ticket = tern_order_ring_ticket(&ring.dev->head, count), taken = tern_order_ring_space(&ring.dev->taken);
-    if (ticket + count - taken > v.units && !tern_ring_wait(v, ring, ticket + count - v.units))
-        return TERN_TICKET_NONE;
-    return ticket;
-}
-
-TERN_DEV void tern_ring_put(tern_via_t v, tern_ring_t ring, uint64_t ticket, tern_unit_t u)
+TERN_DEV void tern_ring_store(tern_via_t v, tern_ring_t ring, uint64_t ticket, tern_unit_t u)
 {
     uint64_t lap = ticket & v.units ? 0 : TERN_UNIT_PARITY;
     uint64_t *at = (uint64_t *)(ring.host + 1) + 2 * (ticket & (v.units - 1));
     tern_prim_st_unit(at, u.w[0] | lap, u.w[1] | lap);
 }
 
-/* An entry of one unit. */
-TERN_DEV uint64_t tern_ring_push(tern_via_t v, tern_ring_t ring, tern_unit_t u)
+#define TERN_TICKET_NONE (~0ull)
+
+/*
+ * Ticket of the first unit; TERN_TICKET_NONE: the job was aborted. A lane that has space stores before it meets lanes that
+ * wait for some, or they would wait for each other.
+ */
+TERN_DEV uint64_t tern_ring_push(tern_via_t v, tern_ring_t ring, tern_entry_t e)
 {
-    uint64_t ticket = tern_ring_draw(v, ring, 1);
-    if (ticket != TERN_TICKET_NONE)
-        tern_ring_put(v, ring, ticket, u);
+    uint64_t ticket = tern_order_ring_ticket(&ring.dev->head, e.count), taken = tern_order_ring_space(&ring.dev->taken);
+    tern_wait_t w = {0, 0, 0};
+    bool waits = true;
+    do {
+        if (ticket + e.count - taken <= v.units) {
+            for (unsigned i = 0; i < TERN_ENTRY_MOST; i++)
+                if (i < e.count)
+                    tern_ring_store(v, ring, ticket + i, e.units[i]);
+            waits = false;
+        } else {
+            taken = tern_ring_refresh(ring);
+            if (!tern_via_turn(v, &w)) {
+                ticket = TERN_TICKET_NONE;
+                waits = false;
+            }
+        }
+    } while (tern_prim_unknown(waits));
     return ticket;
+}
+
+TERN_DEV void tern_ring_push1(tern_via_t v, tern_ring_t ring, tern_unit_t u)
+{
+    tern_entry_t e = {{u}, 1};
+    tern_ring_push(v, ring, e);
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------------------------- */
@@ -112,42 +137,55 @@ TERN_DEV uint64_t tern_ring_push(tern_via_t v, tern_ring_t ring, tern_unit_t u)
 #define TERN_SLOTS_ANY ((1ull << TERN_RING_REPLIES_ANY) - 1) /* for quiets, puts and gets */
 #define TERN_SLOTS_ALL (~0ull)                               /* for g and atomics, so that they go on beside those */
 
-/* One of the reply slots in `which`; -1: the job was aborted. */
-TERN_DEV int tern_slot_take(tern_via_t v, tern_ring_t ring, uint64_t which)
+/* One of the reply slots in `which`, if one is free; else -1. The highest, so that g and atomics take from their own first. */
+TERN_DEV int tern_slot_try(tern_ring_t ring, uint64_t which)
 {
-    tern_wait_t w = {0, 0, 0};
-    for (;;) {
-        uint64_t seen = tern_order_ring_space(&ring.dev->slots) & which;
-        /* the highest, so that g and atomics take from their own first */
-        int slot = 63 - __clzll((long long)seen);
-        if (seen && tern_order_slot_take(&ring.dev->slots, ~(1ull << slot)) >> slot & 1)
-            return slot;
-        tern_prim_pause();
-        if (tern_wait_due(&w) && tern_abort_status(v.state) != TERN_OK)
-            return -1;
-    }
+    uint64_t seen = tern_order_ring_slots(&ring.dev->slots) & which;
+    int slot = 63 - __clzll((long long)seen);
+    return seen && tern_order_slot_take(&ring.dev->slots, ~(1ull << slot)) >> slot & 1 ? slot : -1;
 }
 
-/* The answer to the entry on `ticket`; the slot is free again, but after an abort. */
-TERN_DEV tern_status_t tern_reply_wait(tern_via_t v, tern_ring_t ring, int slot, uint64_t ticket, uint64_t *value)
+/* The answer to what was asked on `ticket`; the slot is free again. False: the job was aborted. */
+TERN_DEV bool tern_reply_wait(tern_via_t v, tern_ring_t ring, int slot, uint64_t ticket, uint64_t *value, tern_status_t *status)
 {
     struct tern_reply *reply = &ring.host->replies[slot];
     tern_wait_t w = {0, 0, 0};
     uint64_t word;
-    *value = 0;
-    if (ticket == TERN_TICKET_NONE)
-        return tern_abort_status(v.state);
-    while ((word = tern_order_reply_acquire(&reply->word), (word & TERN_REPLY_TICKET) != ticket || word == TERN_REPLY_NONE)) {
-        tern_prim_pause();
-        if (tern_wait_due(&w)) {
-            tern_status_t status = tern_abort_status(v.state);
-            if (status != TERN_OK)
-                return status;
-        }
-    }
+    while ((word = tern_order_reply_acquire(&reply->word)) == TERN_REPLY_NONE ||
+           (word & TERN_REPLY_TICKET) != (ticket & TERN_REPLY_TICKET))
+        if (!tern_via_turn(v, &w))
+            return false;
     *value = tern_prim_ld_relaxed_u64(&reply->value);
+    *status = (tern_status_t)(word >> 56);
     tern_order_slot_free(&ring.dev->slots, 1ull << slot);
-    return (tern_status_t)(word >> 56);
+    return true;
+}
+
+/*
+ * Push an entry with a slot, at bit `slot_bit` of its last unit, and wait for the answer to the ticket of unit `asks`. Take,
+ * push, read and free stand in one branch, whose lanes do not wait for those that found no slot free.
+ */
+TERN_DEV tern_status_t tern_ring_ask(tern_via_t v, tern_ring_t ring, uint64_t which, tern_entry_t e, unsigned slot_bit,
+                                     unsigned asks, uint64_t *value)
+{
+    tern_wait_t w = {0, 0, 0};
+    tern_status_t status = TERN_OK;
+    bool waits = true, alive = true;
+    *value = 0;
+    do {
+        int slot = tern_slot_try(ring, which);
+        if (slot >= 0) {
+            for (unsigned i = 0; i < TERN_ENTRY_MOST; i++)
+                if (i + 1 == e.count)
+                    e.units[i].w[slot_bit >> 6] |= (uint64_t)slot << (slot_bit & 63);
+            uint64_t ticket = tern_ring_push(v, ring, e);
+            alive = ticket != TERN_TICKET_NONE && tern_reply_wait(v, ring, slot, ticket + asks, value, &status);
+            waits = false;
+        } else {
+            waits = alive = tern_via_turn(v, &w);
+        }
+    } while (tern_prim_unknown(waits));
+    return alive ? status : tern_abort_status(v.state);
 }
 
 /* ---- words, g, atomics ------------------------------------------------------------------------------------------------------ */
@@ -157,57 +195,52 @@ TERN_DEV uint64_t tern_via_offset(tern_via_t v, const void *addr)
     return (uint64_t)((const char *)addr - v.heap);
 }
 
+TERN_DEV unsigned tern_size_log2(unsigned size)
+{
+    return size == 8 ? 3 : size == 4 ? 2 : size - 1;
+}
+
 /* A store of 1, 2, 4 or 8 bytes, whose value the entry carries. */
 TERN_DEV_SLOW void tern_via_word(tern_via_t v, void *dst, uint64_t value, unsigned size, int pe)
 {
     uint64_t offset = tern_via_offset(v, dst);
-    tern_ring_push(v, tern_ring_of(v, pe),
-                   size == 8 ? tern_entry_word(TERN_ENTRY_p64, (unsigned)pe, offset, value)
-                             : tern_entry_p((unsigned)pe, offset, (uint32_t)value, size == 4 ? 2 : size - 1));
+    tern_ring_push1(v, tern_ring_of(v, pe),
+                    size == 8 ? tern_entry_word(TERN_ENTRY_p64, (unsigned)pe, offset, value)
+                              : tern_entry_p((unsigned)pe, offset, (uint32_t)value, tern_size_log2(size)));
 }
 
 TERN_DEV_SLOW void tern_via_signal(tern_via_t v, uint64_t *sig, uint64_t value, int add, int pe)
 {
-    tern_ring_push(v, tern_ring_of(v, pe),
-                   tern_entry_word(add ? TERN_ENTRY_sig_add : TERN_ENTRY_sig_set, (unsigned)pe, tern_via_offset(v, sig), value));
+    tern_ring_push1(v, tern_ring_of(v, pe),
+                    tern_entry_word(add ? TERN_ENTRY_sig_add : TERN_ENTRY_sig_set, (unsigned)pe, tern_via_offset(v, sig), value));
 }
 
 TERN_DEV_SLOW uint64_t tern_via_g(tern_via_t v, const void *src, unsigned size, int pe)
 {
-    tern_ring_t ring = tern_ring_of(v, pe);
-    uint64_t value = 0;
-    int slot = tern_slot_take(v, ring, TERN_SLOTS_ALL);
-    unsigned log2 = size == 8 ? 3 : size == 4 ? 2 : size - 1;
-    if (slot >= 0)
-        tern_reply_wait(v, ring, slot,
-                        tern_ring_push(v, ring, tern_entry_g((unsigned)pe, tern_via_offset(v, src), log2, (unsigned)slot)), &value);
+    tern_entry_t e = {{tern_entry_g((unsigned)pe, tern_via_offset(v, src), tern_size_log2(size), 0)}, 1};
+    uint64_t value;
+    tern_ring_ask(v, tern_ring_of(v, pe), TERN_SLOTS_ALL, e, TERN_SLOT_BIT_G, 0, &value);
     return value;
 }
 
 /*
- * An atomic at its home. `answered`: the old value is wanted; or the target is a load/store peer, which later direct stores
- * would reach sooner.
+ * An atomic at its home. `near`: the target is a load/store peer, whose words direct stores reach too: it comes behind the
+ * earlier ones, and is complete when the call returns. `fetch`: the old value is wanted, which comes with completion.
  */
 TERN_DEV_SLOW uint64_t tern_via_amo(tern_via_t v, void *addr, unsigned amo, unsigned size, uint64_t operand, uint64_t compare,
-                                    bool answered, int pe)
+                                    bool fetch, bool near, int pe)
 {
     tern_ring_t ring = tern_ring_of(v, pe);
     uint64_t offset = tern_via_offset(v, addr), value = 0;
-    int slot = 0;
-    if (answered) {
-        slot = tern_slot_take(v, ring, TERN_SLOTS_ALL);
-        if (slot < 0)
-            return 0;
-        tern_order_source_sys();
-    }
-    uint64_t ticket = tern_ring_draw(v, ring, 2);
-    if (ticket == TERN_TICKET_NONE)
-        return 0;
-    tern_ring_put(v, ring, ticket, tern_entry_amo((unsigned)pe, offset, operand));
-    tern_ring_put(v, ring, ticket + 1,
-                  tern_entry_amo_more(offset, amo, size == 8, operand, compare, answered, (unsigned)slot));
-    if (answered)
-        tern_reply_wait(v, ring, slot, ticket, &value);
+    tern_entry_t e = {{tern_entry_amo((unsigned)pe, offset, operand),
+                       tern_entry_amo_more(offset, amo, size == 8, operand, compare, fetch || near, 0)},
+                      2};
+    if (near)
+        tern_order_amo_near();
+    if (fetch || near)
+        tern_ring_ask(v, ring, TERN_SLOTS_ALL, e, TERN_SLOT_BIT_AMO, 0, &value);
+    else
+        tern_ring_push(v, ring, e);
     return value;
 }
 
@@ -254,32 +287,25 @@ TERN_DEV void tern_via_push_copy(tern_via_t v, unsigned how, uint64_t remote, un
 {
     bool small = !segment && ((remote | local) & 15) == 0 && remote < TERN_SHORT_OFFSET && local < TERN_SHORT_OFFSET &&
                  bytes < TERN_SHORT_BYTES;
-    unsigned has_signal = how & TERN_VIA_SIGNAL ? 1 : 0, body = small ? 1 : 2, units = body + has_signal;
+    bool has_signal = how & TERN_VIA_SIGNAL;
+    unsigned units = (small ? 1u : 2u) + has_signal;
     unsigned op = how & TERN_VIA_GET ? (small ? TERN_ENTRY_get_s : TERN_ENTRY_get_l)
                   : has_signal       ? (small ? TERN_ENTRY_put_s_sig : TERN_ENTRY_put_l_sig)
                                      : (small ? TERN_ENTRY_put_s : TERN_ENTRY_put_l);
-    tern_ring_t ring = tern_ring_of(v, pe);
-    uint64_t unused;
-    int slot = 0;
+    tern_unit_t reply = tern_entry_plain(TERN_ENTRY_reply, (unsigned)pe, 0);
+    tern_unit_t behind = has_signal ? tern_entry_signal(signal, value, how & TERN_VIA_ADD ? 1 : 0) : reply;
+    tern_entry_t e;
+    e.units[0] = small ? tern_entry_short(op, units, (unsigned)pe, remote, local, bytes)
+                       : tern_entry_long(op, units, (unsigned)pe, remote, bytes);
+    e.units[1] = small ? behind : tern_entry_local(segment, local);
+    e.units[2] = small ? reply : behind;
+    e.units[3] = reply;
+    e.count = units;
     if (how & TERN_VIA_WAIT) {
-        slot = tern_slot_take(v, ring, TERN_SLOTS_ANY);
-        if (slot < 0)
-            return;
-    }
-    uint64_t ticket = tern_ring_draw(v, ring, units + (how & TERN_VIA_WAIT ? 1 : 0));
-    if (ticket == TERN_TICKET_NONE)
-        return;
-    if (small) {
-        tern_ring_put(v, ring, ticket, tern_entry_short(op, units, (unsigned)pe, remote, local, bytes));
+        e.count++;
+        tern_ring_ask(v, tern_ring_of(v, pe), TERN_SLOTS_ANY, e, TERN_SLOT_BIT_PLAIN, units, &value);
     } else {
-        tern_ring_put(v, ring, ticket, tern_entry_long(op, units, (unsigned)pe, remote, bytes));
-        tern_ring_put(v, ring, ticket + 1, tern_entry_local(segment, local));
-    }
-    if (has_signal)
-        tern_ring_put(v, ring, ticket + body, tern_entry_signal(signal, value, how & TERN_VIA_ADD ? 1 : 0));
-    if (how & TERN_VIA_WAIT) {
-        tern_ring_put(v, ring, ticket + units, tern_entry_plain(TERN_ENTRY_reply, (unsigned)pe, (unsigned)slot));
-        tern_reply_wait(v, ring, slot, ticket + units, &unused);
+        tern_ring_push(v, tern_ring_of(v, pe), e);
     }
 }
 
@@ -309,18 +335,28 @@ TERN_DEV_SLOW void tern_via_copy(tern_via_t v, unsigned how, void *remote, const
 
 /* ---- fence, quiet --------------------------------------------------------------------------------------------------------------- */
 
+#define TERN_RINGS_AT_ONCE 8u /* whose counts are loaded together: one load takes as long as all */
+
 /*
  * All that was pushed before, by whatever thread of this PE, to the proxy threads `first` to `last`, is taken: but what is in
- * the own channel, whose order is its ring's. False: aborted.
+ * the own channel, whose order is its ring's. The first look is at low halves, which differ by what the ring holds and its
+ * waiting pushes at most. False: the job was aborted.
  */
 TERN_DEV bool tern_via_others_taken(tern_via_t v, unsigned first, unsigned last)
 {
-    unsigned own = tern_ring_channel(v);
-    for (unsigned thread = first; thread <= last; thread++) {
-        for (unsigned channel = 0; channel < v.channels; channel++) {
-            tern_ring_t ring = tern_ring_at(v, thread, channel);
-            uint64_t head = tern_order_ring_head(&ring.dev->head), taken = tern_order_ring_space(&ring.dev->taken);
-            if (channel != own && head > taken && !tern_ring_wait(v, ring, head))
+    unsigned own = tern_ring_channel(v), at = TERN_RING_INDEX(v.channels, first, 0u), end = (last + 1) * v.channels;
+    for (; at < end; at += TERN_RINGS_AT_ONCE) {
+        uint32_t head[TERN_RINGS_AT_ONCE], taken[TERN_RINGS_AT_ONCE];
+        for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++) {
+            struct tern_ring_dev *ring = v.rings + (at + i < end ? at + i : at);
+            head[i] = tern_order_ring_behind((const uint32_t *)&ring->head);
+            taken[i] = tern_order_ring_behind((const uint32_t *)&ring->taken);
+        }
+        for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++) {
+            unsigned index = at + i < end ? at + i : at, channel = index & (v.channels - 1u);
+            tern_ring_t ring = tern_ring_at(v, index / v.channels, channel);
+            if ((int32_t)(head[i] - taken[i]) > 0 && channel != own &&
+                !tern_ring_wait(v, ring, tern_order_ring_head(&ring.dev->head)))
                 return false;
         }
     }
@@ -335,10 +371,13 @@ TERN_DEV_SLOW void tern_via_fence(tern_via_t v, bool block)
     if (!block && !tern_via_others_taken(v, 0, v.threads - 1u))
         return;
     for (unsigned thread = 0; thread < v.threads; thread++)
-        tern_ring_push(v, tern_ring_at(v, thread, channel), tern_entry_plain(TERN_ENTRY_fence, 0, 0));
+        tern_ring_push1(v, tern_ring_at(v, thread, channel), tern_entry_plain(TERN_ENTRY_fence, 0, 0));
 }
 
-/* `pe`: TERN_PE_ALL or a PE. Threads are asked in ascending order, each after the one before it has answered. */
+/*
+ * `pe`: TERN_PE_ALL or a PE. Proxy threads are asked in ascending order, each when the one before it has answered: a lane that
+ * held slots of one while it waits for slots of another could wait for lanes of its own warp.
+ */
 TERN_DEV_SLOW tern_status_t tern_via_quiet(tern_via_t v, unsigned pe, bool block)
 {
     unsigned first = pe == TERN_PE_ALL ? 0 : pe % v.threads, last = pe == TERN_PE_ALL ? v.threads - 1u : first;
@@ -346,13 +385,10 @@ TERN_DEV_SLOW tern_status_t tern_via_quiet(tern_via_t v, unsigned pe, bool block
     if (!block && !tern_via_others_taken(v, first, last))
         return tern_abort_status(v.state);
     for (unsigned thread = first; thread <= last; thread++) {
-        tern_ring_t ring = tern_ring_at(v, thread, tern_ring_channel(v));
+        tern_entry_t e = {{tern_entry_plain(TERN_ENTRY_quiet, pe, 0)}, 1};
         uint64_t unused;
-        int slot = tern_slot_take(v, ring, TERN_SLOTS_ANY);
-        tern_status_t one = slot < 0 ? tern_abort_status(v.state)
-                                     : tern_reply_wait(v, ring, slot,
-                                                       tern_ring_push(v, ring, tern_entry_plain(TERN_ENTRY_quiet, pe, (unsigned)slot)),
-                                                       &unused);
+        tern_status_t one = tern_ring_ask(v, tern_ring_at(v, thread, tern_ring_channel(v)), TERN_SLOTS_ANY, e,
+                                          TERN_SLOT_BIT_PLAIN, 0, &unused);
         status = status == TERN_OK ? one : status;
     }
     return status;

@@ -176,6 +176,11 @@ TERN_RING_FN tern_unit_t tern_entry_plain(unsigned op, unsigned pe, unsigned slo
     return u;
 }
 
+/* Where the slot begins in the last unit of what asks: bit of W0, or 64 + bit of W1. */
+#define TERN_SLOT_BIT_PLAIN 0u
+#define TERN_SLOT_BIT_AMO 35u
+#define TERN_SLOT_BIT_G (64u + 57u)
+
 TERN_STATIC_ASSERT(sizeof(struct tern_ring_dev) == 128, "one line a ring");
 TERN_STATIC_ASSERT(sizeof(struct tern_reply) == 32, "shared by kernels and the proxy");
 TERN_STATIC_ASSERT(sizeof(struct tern_ring_host) == 128 + 32 * TERN_RING_REPLIES, "shared by kernels and the proxy");

@@ -178,9 +178,11 @@ TERN_DEV_SLOW void tern_via_iput(tern_via_t v, char *dst, const char *src, unsig
 TERN_DEV_SLOW void tern_via_iget(tern_via_t v, char *dst, const char *src, unsigned size, ptrdiff_t dst_stride,
                                  ptrdiff_t src_stride, size_t count, unsigned rank, unsigned threads, int pe)
 {
-    for (size_t i = rank; i < count; i += threads)
+    for (size_t i = rank; i < count; i += threads) {
         tern_via_copy(v, TERN_VIA_GET, (void *)(src + (ptrdiff_t)i * src_stride * (ptrdiff_t)size),
                       dst + (ptrdiff_t)i * dst_stride * (ptrdiff_t)size, size, NULL, 0, pe);
+        v.flags |= TERN_RELEASED;
+    }
 }
 
 TERN_DEV void tern_via_iget_end(tern_ctx_t ctx, int scope, int pe)

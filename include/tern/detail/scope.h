@@ -72,6 +72,8 @@ TERN_DEV tern_status_t tern_scope_status(int scope, tern_status_t status)
         return TERN_ERR_TIMEOUT;
     if (tern_scope_any(scope, status == TERN_ERR_INVALID))
         return TERN_ERR_INVALID;
+    if (tern_scope_any(scope, status == TERN_ERR_TRANSPORT))
+        return TERN_ERR_TRANSPORT;
     return tern_scope_any(scope, status == TERN_ERR_PEER_DEAD) ? TERN_ERR_PEER_DEAD : TERN_ERR_ABORTED;
 }
 

@@ -16,7 +16,7 @@ TERN_DEV void tern_via_signal_op(tern_ctx_t ctx, uint64_t *sig, uint64_t value, 
     if (tern_is_far(ctx, pe))
         tern_via_signal(tern_via_of(ctx), sig, value, op == TERN_SIGNAL_ADD, pe);
     else
-        tern_via_amo(tern_via_of(ctx), sig, TERN_AMO_add, 8, value, 0, true, pe);
+        tern_via_amo(tern_via_of(ctx), sig, TERN_AMO_add, 8, value, 0, false, true, pe);
 }
 
 /* put_signal where something of it goes through the proxy: all, or the ADD behind a copy by load/store. */
@@ -121,8 +121,11 @@ TERN_DEV void tern_fence_block(tern_ctx_t ctx)
 {
     tern_order_fence_entry(TERN_SCOPE_BLOCK);
     tern_order_fence_fence();
-    if (tern_fence_proxied(ctx, TERN_CALL_fence))
-        tern_via_fence(tern_via_of(ctx), true);
+    if (tern_fence_proxied(ctx, TERN_CALL_fence)) {
+        if (tern_scope_rank(TERN_SCOPE_BLOCK) == 0)
+            tern_via_fence(tern_via_of(ctx), true);
+        tern_order_fence_exit(TERN_SCOPE_BLOCK);
+    }
 }
 
 TERN_DEV tern_status_t tern_quiet(tern_ctx_t ctx)
@@ -140,7 +143,8 @@ TERN_DEV tern_status_t tern_quiet_block_of(tern_ctx_t ctx, unsigned pe)
     tern_order_quiet_entry(TERN_SCOPE_BLOCK);
     if (TERN_PRIM_FENCE_EACH || tern_scope_rank(TERN_SCOPE_BLOCK) == 0)
         tern_order_quiet_fence();
-    if (tern_scope_rank(TERN_SCOPE_BLOCK) == 0 && tern_fence_proxied(ctx, TERN_CALL_quiet))
+    if (tern_scope_rank(TERN_SCOPE_BLOCK) == 0 && tern_fence_proxied(ctx, TERN_CALL_quiet) &&
+        (pe == TERN_PE_ALL || tern_is_far(ctx, (int)pe)))
         status = tern_via_quiet(tern_via_of(ctx), pe, true);
     status = tern_order_quiet_exit(TERN_SCOPE_BLOCK, status);
     tern_prim_completed();
@@ -157,7 +161,7 @@ TERN_DEV tern_status_t tern_quiet_pe(tern_ctx_t ctx, int pe)
     if (!tern_check(ctx, TERN_CALL_quiet, 1, NULL, 0, pe))
         return TERN_ERR_INVALID;
     tern_order_quiet_fence();
-    if (__builtin_expect(ctx.flags & TERN_CTX_PROXY, 0) && (tern_is_far(ctx, pe) || !(ctx.flags & TERN_CTX_AMO_DIRECT)))
+    if (__builtin_expect(ctx.flags & TERN_CTX_PROXY, 0) && tern_is_far(ctx, pe))
         return tern_via_quiet(tern_via_of(ctx), (unsigned)pe, false);
     return TERN_OK;
 }
