@@ -16,6 +16,7 @@
 #define SPIN_NS 200000u      /* of empty turns before naps begin */
 #define SPIN_TURNS 16u       /* of them between looks at the clock */
 #define FEW_CORES_POLLS 100u /* empty turns before naps begin where each gives the core away */
+#define YIELD_TURNS 16u
 #define NAP_US 50u
 #define NAP_SLACK_NS 1000ul /* by which the kernel may prolong a nap */
 #define WATCH_MS 100u       /* between looks for operations that take long */
@@ -73,6 +74,23 @@ void tern_engine_dump(struct tern_proxy_thread *t, const char *why)
 
 /* ---- what comes from other threads ------------------------------------------------------------------------------ */
 
+/*
+ * No unit of the ring waits to be taken: a hole that a running kernel is about to fill may have an ended kernel's entry behind
+ * it.
+ */
+static bool ring_empty(const struct tern_proxy_thread *t, int channel)
+{
+    const struct tern_ring_in *ring = &t->rings[channel];
+    uint32_t units = t->px->units;
+
+    for (uint64_t ticket = ring->next; ticket < ring->next + units; ticket++) {
+        uint64_t word = __atomic_load_n(&ring->units[ticket & (units - 1)].w[0], __ATOMIC_ACQUIRE);
+        if ((word & TERN_UNIT_PARITY) == TERN_UNIT_LAP(ticket, units))
+            return false;
+    }
+    return true;
+}
+
 /* The rings must be empty once; then everything taken so far must be complete. */
 static bool host_quiet_turn(struct tern_proxy_thread *t)
 {
@@ -81,7 +99,8 @@ static bool host_quiet_turn(struct tern_proxy_thread *t)
     if (asked == atomic_load_explicit(&t->host_quiet_done, memory_order_relaxed) || t->host_ring < 0)
         return false;
     int taken = 0;
-    while (t->host_ring < t->px->channels && !(taken = tern_intake_ring(t, t->host_ring, TURN_ENTRIES)))
+    while (t->host_ring < t->px->channels && !(taken = tern_intake_ring(t, t->host_ring, TURN_ENTRIES)) &&
+           ring_empty(t, t->host_ring))
         t->host_ring++;
     if (t->host_ring < t->px->channels)
         return taken > 0;
@@ -199,8 +218,6 @@ static void pause_core(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
 #endif
 }
 
@@ -213,7 +230,10 @@ static void idle(struct tern_proxy_thread *t, uint32_t empty, uint64_t *since)
             nap(t);
         return;
     }
-    pause_core();
+    if (empty % YIELD_TURNS)
+        pause_core();
+    else
+        sched_yield(); /* costs little where nobody waits for the core, and a lot is won where somebody does */
     if (empty == 1)
         *since = clock_ns();
     else if (empty % SPIN_TURNS == 0 && clock_ns() - *since > SPIN_NS)
