@@ -63,11 +63,9 @@ TERN_DEV bool tern_scope_any(int scope, bool any)
     return scope == TERN_SCOPE_BLOCK ? __syncthreads_or(any) : any;
 }
 
-/* A barrier of the scope after which all its threads have one status: a failure, if any thread has one. */
-TERN_DEV tern_status_t tern_scope_status(int scope, tern_status_t status)
+/* Which failure, of those that threads of the scope have. */
+TERN_DEV_SLOW tern_status_t tern_scope_failure(int scope, tern_status_t status)
 {
-    if (scope == TERN_SCOPE_THREAD || !tern_scope_any(scope, status != TERN_OK))
-        return scope == TERN_SCOPE_THREAD ? status : TERN_OK;
     if (tern_scope_any(scope, status == TERN_ERR_TIMEOUT))
         return TERN_ERR_TIMEOUT;
     if (tern_scope_any(scope, status == TERN_ERR_INVALID))
@@ -75,6 +73,14 @@ TERN_DEV tern_status_t tern_scope_status(int scope, tern_status_t status)
     if (tern_scope_any(scope, status == TERN_ERR_TRANSPORT))
         return TERN_ERR_TRANSPORT;
     return tern_scope_any(scope, status == TERN_ERR_PEER_DEAD) ? TERN_ERR_PEER_DEAD : TERN_ERR_ABORTED;
+}
+
+/* A barrier of the scope after which all its threads have one status: a failure, if any thread has one. */
+TERN_DEV tern_status_t tern_scope_status(int scope, tern_status_t status)
+{
+    if (scope == TERN_SCOPE_THREAD || !tern_scope_any(scope, status != TERN_OK))
+        return scope == TERN_SCOPE_THREAD ? status : TERN_OK;
+    return tern_scope_failure(scope, status);
 }
 
 #endif
