@@ -41,7 +41,10 @@
     X(atomic_align, "tern_atomic", "not aligned to 4 bytes")                                                           \
     X(quiet_pe, "tern_quiet", "is not one of the")                                                                     \
     X(stage_global, "tern_ctx_stage", "not shared memory")                                                             \
+    X(stage_local, "tern_ctx_stage", "not shared memory")                                                              \
+    X(stage_align, "tern_ctx_stage", "not aligned")                                                                    \
     X(stage_small, "tern_ctx_stage", "too small")                                                                      \
+    X(stage_empty, "tern_ctx_stage", "too small")                                                                      \
     X(stale_put, "tern_put", "the context belongs to a runtime that has ended")                                        \
     X(stale_barrier, "tern_barrier_all", "the context belongs to a runtime that has ended")
 
@@ -146,8 +149,12 @@ TERN_DEV void bad_move(tern_ctx_t ctx, int bad, char *mem, char *local)
 __global__ void bad_kernel(tern_ctx_t ctx, int bad, char *mem, char *local, int *returned)
 {
     __shared__ char shared[2048] __attribute__((aligned(128)));
-    if (bad == BAD_stage_global || bad == BAD_stage_small) {
-        tern_ctx_t staged = bad == BAD_stage_global ? tern_ctx_stage(ctx, local, 4096) : tern_ctx_stage(ctx, shared, 1000);
+    if (bad >= BAD_stage_global && bad <= BAD_stage_empty) {
+        char own[128] __attribute__((aligned(128)));
+        tern_ctx_t staged = bad == BAD_stage_global  ? tern_ctx_stage(ctx, local, 4096)
+                            : bad == BAD_stage_local ? tern_ctx_stage(ctx, own, 4096)
+                            : bad == BAD_stage_align ? tern_ctx_stage(ctx, shared + 64, 1920)
+                                                     : tern_ctx_stage(ctx, shared, bad == BAD_stage_small ? 1000 : 0);
         if (threadIdx.x == 0)
             *returned = staged.stage ? TERN_OK : TERN_ERR_INVALID;
         return;

@@ -7,9 +7,11 @@
 
 #include <tern/device.h>
 
-#define LIT_THREADS_MAX 64                      /* of a block */
+#define LIT_THREADS 64                          /* of a block, unless --threads says another number */
+#define LIT_THREADS_MAX 128
 #define LIT_ROW (LIT_THREADS_MAX * 16)          /* a party's data in one iteration: 16 bytes a thread */
 #define LIT_PARTIES_MAX 16
+#define LIT_BLOCKS_MAX 256                      /* of a PE's grid */
 #define LIT_STAGE 8192                          /* shared memory lent to copies, where a test lends some */
 
 /* A party's region. */
@@ -34,6 +36,7 @@ struct lit {
     struct lit_region *regions; /* PEs as parties: one, symmetric. Blocks as parties: one for each, of the own PE */
     int me, n;                  /* party, parties */
     int blocks;                 /* parties are blocks */
+    int second;                 /* LIT_GRID: the PE's second block */
     uint32_t it;                /* iteration, from 1 */
     uint32_t seed;
     uint32_t bad;               /* wrong words seen by this thread in this iteration */

@@ -94,17 +94,23 @@ TERN_DEV void lit_put_signal_block(struct lit *p)
     lit_turn(p, from, to);
 }
 
-/* A copy by one thread is what a stage is for; a block's is too small for it. */
+/* Copies by one thread and, where it is large enough for the stage, by the block. */
 TERN_DEV void lit_put_signal_stage(struct lit *p)
 {
     __shared__ char stage[LIT_STAGE] __attribute__((aligned(128)));
     int to = lit_next(p, 1), from = lit_before(p, 1);
     struct lit_region *mine = lit_mine(p), *theirs = lit_of(p, to);
-    lit_fill(p, mine->row);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        tern_put_signal(tern_ctx_stage(p->ctx, stage, sizeof stage), theirs->data[p->me], mine->row, 16 * blockDim.x,
-                        &theirs->flag[p->me][0], p->it, TERN_SIGNAL_SET, lit_pe(p, to));
+    tern_ctx_t staged = tern_ctx_stage(p->ctx, stage, sizeof stage);
+    lit_fill_other(p, mine->row);
+    if (p->it % 2)
+        tern_put_signal_block(staged, theirs->data[p->me], mine->row, 16 * blockDim.x, &theirs->flag[p->me][0], p->it,
+                              TERN_SIGNAL_SET, lit_pe(p, to));
+    else {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            tern_put_signal(staged, theirs->data[p->me], mine->row, 16 * blockDim.x, &theirs->flag[p->me][0], p->it,
+                            TERN_SIGNAL_SET, lit_pe(p, to));
+    }
     lit_await(p, &mine->flag[from][0], p->it);
     lit_check(p, mine->data[from], from);
     lit_turn(p, from, to);
@@ -234,7 +240,7 @@ TERN_DEV void lit_grid_fence(struct lit *p)
 {
     int to = lit_next(p, 1), from = lit_before(p, 1), at = 16 * (int)threadIdx.x;
     struct lit_region *mine = lit_mine(p), *theirs = lit_of(p, to);
-    if (blockIdx.x == 1) {
+    if (p->second) {
         lit_grid_second(p, to);
         return;
     }
