@@ -177,7 +177,7 @@ static void quiet_answer(struct tern_proxy_thread *t, const struct tern_quiet *q
         tern_reply_store(t, quiet->ring, quiet->slot, quiet->ticket, 0, status);
         return;
     }
-    atomic_store_explicit(&t->host_quiet_status, (int)status, memory_order_relaxed);
+    t->host_quiet_status = (int)status;
     t->host_ring = 0;
     atomic_store_explicit(&t->host_quiet_done, (uint32_t)quiet->ticket, memory_order_release);
 }

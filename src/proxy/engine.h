@@ -118,7 +118,7 @@ struct tern_proxy_thread {
     int host_ring;                       /* tern_proxy_quiet: rings below it have been seen empty; -1: its quiet waits */
     uint64_t host_number;                /* failures up to it have been told to the host */
     _Atomic uint32_t host_quiet_asked, host_quiet_done; /* equal: nothing is asked */
-    _Atomic int host_quiet_status;
+    int host_quiet_status;               /* written before `done` */
     _Atomic uint32_t deaths_told;
     uint32_t deaths_seen;
     _Atomic uint32_t dump_asked, dump_done;

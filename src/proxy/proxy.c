@@ -337,7 +337,7 @@ tern_status_t tern_proxy_quiet(struct tern_rt *rt)
                 usleep(POLL_US);
         }
         if (status == TERN_OK)
-            status = (tern_status_t)atomic_load_explicit(&t->host_quiet_status, memory_order_relaxed);
+            status = (tern_status_t)t->host_quiet_status;
     }
     pthread_mutex_unlock(&px->quiet_lock);
     if (status != TERN_OK)

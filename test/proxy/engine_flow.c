@@ -246,6 +246,49 @@ static void check_failed_around(void)
     rig_close(&rig);
 }
 
+/* A REPLY that comes after its operation has failed tells so. */
+static void check_failed_reply(void)
+{
+    tern_unit_t u = tern_entry_short(TERN_ENTRY_put_s, 1, 1, 32, 64, 16), r = tern_entry_plain(TERN_ENTRY_reply, 1, 9);
+
+    rig_open(&rig,
+             &(struct rig_config){.n_pes = 2, .threads = 1, .channels = 1, .mask = true, .transport = &rig_unordered});
+    atomic_store(&tern_log_level, TERN_LOG_NONE);
+    uint64_t ticket = rig_draw(&rig, 0, 0, 2);
+    rig_store(&rig, 0, 0, ticket, u);
+    rig_settle(&rig);
+    rig_done(&rig, 0, TERN_ERR_TRANSPORT);
+    rig_store(&rig, 0, 0, ticket + 1, r);
+    rig_settle(&rig);
+    CHECK(rig_reply(&rig, 0, 0, 9, ticket + 1, NULL) == TERN_ERR_TRANSPORT, "told");
+    atomic_store(&tern_log_level, TERN_LOG_WARN);
+    rig_close(&rig);
+}
+
+/* The owner dies with an atomic: whoever waits is answered; an answer that comes after all finds nobody. */
+static void check_owner_death(void)
+{
+    rig_open(&rig,
+             &(struct rig_config){.n_pes = 3, .threads = 1, .channels = 1, .mask = true, .transport = &rig_unordered});
+    atomic_store(&tern_log_level, TERN_LOG_NONE);
+    rig_hold_messages = true;
+    uint64_t ticket = rig_amo(&rig, 0, 2, 8, TERN_AMO_add, 1, 1, 3);
+    uint64_t behind = answered(PUT_REPLY, 0, 2, 4);
+    rig_settle(&rig);
+    CHECK(rig_reply(&rig, 0, 0, 3, ticket, NULL) < 0 && rig_net.count == 0, "under way, and nothing passes it");
+    tern_proxy_dead(&rig.rt, 2);
+    for (int i = 0; i < 100; i++)
+        rig_settle(&rig);
+    CHECK(rig_reply(&rig, 0, 0, 3, ticket, NULL) == TERN_ERR_PEER_DEAD &&
+              rig_reply(&rig, 0, 0, 4, behind, NULL) == TERN_ERR_PEER_DEAD,
+          "both are answered");
+    rig_message_deliver(&rig);
+    rig_settle(&rig);
+    CHECK(rig_reply(&rig, 0, 0, 3, ticket, NULL) == TERN_ERR_PEER_DEAD, "and stay so");
+    atomic_store(&tern_log_level, TERN_LOG_WARN);
+    rig_close(&rig);
+}
+
 /* The owner of a word refuses an address: the program's fault, which ends the job also with masks. */
 static void check_refused_atomic(void)
 {
@@ -293,6 +336,8 @@ int main(void)
     check_forgotten();
     check_failures();
     check_failed_around();
+    check_failed_reply();
+    check_owner_death();
     check_refused_atomic();
     check_timeout();
     return test_end("engine_flow");

@@ -54,6 +54,7 @@ static void check_fence_unordered(void)
     rig_word(&rig, 2, 3, 32, 4);
     rig_settle(&rig);
     CHECK(rig_net.count == 5, "%d posts: two to PE 0, one to each other", rig_net.count);
+    CHECK(rig.t->rings[0].fence == 3, "the fence stands for all that was taken before it");
     CHECK(rig_net.flushes[0] == 1 && rig_net.flush_number[0] == 2 && !rig_net.flushes[1],
           "what the fence waits for is flushed: %d times up to %llu", rig_net.flushes[0],
           (unsigned long long)rig_net.flush_number[0]);
@@ -69,6 +70,19 @@ static void check_fence_unordered(void)
     rig_settle(&rig);
     CHECK(rig_net.count == 7 && rig_net.posts[5].copy.remote == 24 && rig_net.posts[6].copy.remote == 32,
           "then what was held, in order");
+    finish();
+
+    begin(&rig_unordered); /* what is before the fence is younger than the ring's own operations */
+    rig_word(&rig, 0, 0, 8, 1);
+    rig_settle(&rig);
+    rig_word(&rig, 1, 0, 16, 2);
+    rig_settle(&rig);
+    fence(0);
+    rig_word(&rig, 0, 0, 24, 3);
+    rig_settle(&rig);
+    rig_done(&rig, 0, TERN_OK);
+    rig_settle(&rig);
+    CHECK(rig_net.count == 2, "another ring's operation counts");
     finish();
 }
 

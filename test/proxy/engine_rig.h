@@ -24,6 +24,9 @@ extern _Atomic int rig_aborts;
 extern tern_status_t rig_abort_status;
 extern int rig_abort_pe;
 extern char rig_abort_text[512];
+/* Messages to other PEs are kept (the newest one only) until rig_message_deliver. */
+extern bool rig_hold_messages;
+void rig_message_deliver(struct rig *rig);
 
 struct rig_config {
     int n_pes, threads, channels, pending;

@@ -86,13 +86,11 @@ static void *producer(void *arg)
     return NULL;
 }
 
-static void open_threads(int threads, bool rpc)
+static void open_threads(int threads, const struct tern_transport *transport, void *span)
 {
-    rig_open(&rig, &(struct rig_config){.n_pes = PES, .threads = threads, .channels = CHANNELS, .mask = true});
-    if (rpc)
-        rig.px->caps = TERN_NET_ORDERED;
-    rig.rt.span = (char *)words;
-    memset(words, 0, sizeof words);
+    rig_open(&rig, &(struct rig_config){
+                       .n_pes = PES, .threads = threads, .channels = CHANNELS, .mask = true, .transport = transport});
+    rig.rt.span = span;
     for (int t = 0; t < threads; t++) {
         for (int c = 0; c < CHANNELS; c++)
             atomic_store(&slots[t][c], ~0ull);
@@ -100,12 +98,21 @@ static void open_threads(int threads, bool rpc)
     REQUIRE(tern_proxy_start(&rig.rt) == TERN_OK, "start");
 }
 
+static enum tern_post skip(struct tern_proxy_thread *t, struct tern_op *op)
+{
+    return tern_transport_null.post(t, op);
+}
+
+/* Null, but atomics are RPCs. */
+static const struct tern_transport without_atomics = {.name = "no atomics", .caps = TERN_NET_ORDERED, .post = skip};
+
 static void check_program(int threads, bool rpc)
 {
     pthread_t ids[PRODUCERS];
     uint64_t sum = 0;
 
-    open_threads(threads, rpc);
+    memset(words, 0, sizeof words);
+    open_threads(threads, rpc ? &without_atomics : NULL, words);
     atomic_store(&producing, PRODUCERS);
     for (int i = 0; i < PRODUCERS; i++)
         REQUIRE(!pthread_create(&ids[i], NULL, producer, (void *)(intptr_t)i), "thread");
@@ -128,12 +135,71 @@ static void check_program(int threads, bool rpc)
     rig_close(&rig);
 }
 
+/* ---- data ---------------------------------------------------------------------------------------------------------
+ */
+
+#define AREA 64
+
+static char far_memory[PES][PRODUCERS * AREA], near_memory[PRODUCERS * 2 * AREA];
+
+/* Plain accesses, so that ThreadSanitizer sees what entry and answer do not order. */
+static enum tern_post mirror_post(struct tern_proxy_thread *t, struct tern_op *op)
+{
+    char *far = far_memory[op->dest->pe] + op->remote, *near = tern_op_local(t, op);
+
+    memcpy(op->kind == TERN_OP_PUT ? far : near, op->kind == TERN_OP_PUT ? near : far, op->bytes);
+    tern_op_done(t, op, TERN_OK);
+    return TERN_POSTED;
+}
+
+static const struct tern_transport mirror = {.name = "mirror", .caps = TERN_NET_ORDERED, .post = mirror_post};
+
+static void copy_and_wait(unsigned op, int channel, int pe, uint64_t far, uint64_t near)
+{
+    int thread = pe % rig.px->threads, slot = slot_take(thread, channel);
+    tern_unit_t u[2] = {tern_entry_short(op, 1, (unsigned)pe, far, near, AREA),
+                        tern_entry_plain(TERN_ENTRY_reply, (unsigned)pe, (unsigned)slot)};
+    wait_answer(thread, channel, slot, rig_push(&rig, thread, channel, u, 2) + 1);
+}
+
+static void *copier(void *arg)
+{
+    int self = (int)(intptr_t)arg;
+    char *source = near_memory + self * 2 * AREA, *back = source + AREA;
+
+    for (int i = 0; i < each / 8; i++) {
+        int pe = i % PES, channel = i % CHANNELS;
+        memset(source, i ^ self, AREA);
+        copy_and_wait(TERN_ENTRY_put_s, channel, pe, (uint64_t)self * AREA, (uint64_t)self * 2 * AREA);
+        memset(source, -1, AREA); /* may be used again */
+        copy_and_wait(TERN_ENTRY_get_s, channel, pe, (uint64_t)self * AREA, (uint64_t)self * 2 * AREA + AREA);
+        for (int k = 0; k < AREA; k++)
+            REQUIRE(back[k] == (char)(i ^ self), "byte %d of round %d", k, i);
+    }
+    return NULL;
+}
+
+static void check_data(int threads)
+{
+    pthread_t ids[PRODUCERS];
+
+    open_threads(threads, &mirror, near_memory);
+    for (int i = 0; i < PRODUCERS; i++)
+        REQUIRE(!pthread_create(&ids[i], NULL, copier, (void *)(intptr_t)i), "thread");
+    for (int i = 0; i < PRODUCERS; i++)
+        pthread_join(ids[i], NULL);
+    rig_close(&rig);
+}
+
+/* ---- ends ---------------------------------------------------------------------------------------------------------
+ */
+
 /* A PE dies while its operations come: they are answered with it, those to others are not. */
 static void check_death(void)
 {
     bool seen = false;
 
-    open_threads(2, false);
+    open_threads(2, NULL, words);
     atomic_store(&tern_log_level, TERN_LOG_NONE);
     for (int i = 0; i < 100000 && !seen; i++) {
         tern_unit_t u = tern_entry_g(3, 8, 3, 5), v = tern_entry_g(1, 8, 3, 6);
@@ -154,6 +220,32 @@ static void check_death(void)
     CHECK(tern_proxy_quiet(&rig.rt) == TERN_OK, "once");
     rig_close(&rig);
     atomic_store(&tern_log_level, TERN_LOG_WARN);
+}
+
+static _Atomic bool filled;
+
+static void *fill_soon(void *arg)
+{
+    const struct timespec ms = {0, 20000000};
+    nanosleep(&ms, NULL);
+    atomic_store(&filled, true);
+    rig_store(&rig, 0, 1, *(uint64_t *)arg, tern_entry_word(TERN_ENTRY_p64, 2, 8, 1));
+    return NULL;
+}
+
+/* The entry of a kernel that has ended lies behind the hole of one that has not: the host's quiet covers it. */
+static void check_hole(void)
+{
+    pthread_t id;
+    uint64_t hole;
+
+    open_threads(1, NULL, words);
+    hole = rig_draw(&rig, 0, 1, 1);
+    rig_word(&rig, 1, 2, 8, 1);
+    REQUIRE(!pthread_create(&id, NULL, fill_soon, &hole), "thread");
+    CHECK(tern_proxy_quiet(&rig.rt) == TERN_OK && atomic_load(&filled), "waits for what is behind the hole");
+    pthread_join(id, NULL);
+    rig_close(&rig);
 }
 
 static void *abort_soon(void *arg)
@@ -198,7 +290,10 @@ int main(void)
     check_program(3, false);
     check_program(1, true);
     check_program(3, true);
+    check_data(1);
+    check_data(3);
     check_death();
+    check_hole();
     check_abort();
     return test_end("engine_threads");
 }
