@@ -1,0 +1,69 @@
+#!/bin/bash
+# path.sh - runs the semantic tests and the main job over one path of the proxy.
+set -u
+
+usage() {
+    cat <<'T'
+Usage: test/path/path.sh PATH PES
+
+Runs the device and litmus tests, the random program and moe_layer on PES PEs of one node, over the path named PATH:
+
+  loopback          by the mapping of the peers' memory
+  loopback-threads  the same with three proxy threads and one channel
+  loopback-faults   with delays, reordering and few credits, from a random seed
+  ucx-tcp, ucx-shm  by UCX over TCP, over shared memory
+  ucx-threads       by UCX over TCP with three proxy threads
+  atomics           load/store peers, whose atomics all go to the proxy of their owner
+  nodes             on two nodes of the Slurm cluster in which it is started: the first half of the PEs on one
+  nodes-cyclic      the same, PEs dealt out in turn
+
+Fails when one fails. Needs TEST_BUILD_ROOT and TEST_SOURCE_ROOT, as tests have them.
+T
+}
+
+case ${1:---help} in
+--help | -h) usage; exit 0 ;;
+esac
+[ $# = 2 ] || { usage >&2; exit 2; }
+path=$1 pes=$2 seed=${TEST_SEED:-$((RANDOM * 32768 + RANDOM))}
+build=$TEST_BUILD_ROOT/test
+export TERN_LOG=${TERN_LOG:-error}
+
+case $path in
+loopback | loopback-*) export TERN_DISABLE_P2P=1 TERN_TRANSPORT=loopback ;;
+ucx-*) export TERN_DISABLE_P2P=1 TERN_TRANSPORT=ucx ;;
+atomics) export TERN_ATOMICS=proxy ;;
+nodes | nodes-cyclic) export TEST_LAUNCHER=srun SLURM_NNODES=2 SLURM_NTASKS_PER_NODE=$(((pes + 1) / 2)) ;;
+*) usage >&2; exit 2 ;;
+esac
+case $path in
+*-threads) export TERN_PROXY_THREADS=3 TERN_CHANNELS=1 ;;
+*-cyclic) export SLURM_DISTRIBUTION=cyclic ;;
+*-faults) export TERN_LOOPBACK_FAULTS=delay=0-100us,reorder=0.3,credits=8,seed=$seed ;;
+esac
+case $path in
+ucx-shm) export UCX_TLS=posix,self ;;
+ucx-*) export UCX_TLS=tcp,self ;;
+esac
+echo "path $path, $pes PEs, seed $seed (TEST_SEED)"
+
+# go NAME ARGUMENT...: a program of the build
+failed=0
+go() {
+    local begin=${EPOCHREALTIME/./} status out=$TMPDIR/out
+    "$TEST_SOURCE_ROOT/test/run-pes.py" -n "$pes" -t 100 -- "$@" >"$out" 2>&1
+    status=$?
+    printf '%-8s %6d ms  %s\n' "$([ $status = 0 ] && echo ok || echo FAILED)" \
+        $(((${EPOCHREALTIME/./} - begin) / 1000)) "$(basename "$1") ${*:2}"
+    if [ $status != 0 ]; then
+        echo "status $status"
+        tail -n 60 "$out"
+        failed=1
+    fi
+}
+
+for name in rma atomic wait stream; do go "$build/test-device-$name"; done
+go "$build/test-litmus-litmus" --iterations 60
+go "$build/test-path-random" 1000 3
+go "$TEST_BUILD_ROOT/examples/moe_layer" --text "$TEST_SOURCE_ROOT/README.md" --tokens 256
+exit $failed
