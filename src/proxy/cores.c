@@ -1,7 +1,8 @@
 /*
  * cores.c - the cores that proxy threads have: are there enough for them to spin, and which one is whose.
  *
- * PEs whose sets of allowed CPUs are equal share them; a launcher that binds gives each PE a set of its own.
+ * PEs of one host whose sets of allowed CPUs are equal share them; a launcher that binds gives each PE a set of its own. A
+ * host may be several nodes: containers.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -9,12 +10,12 @@
 #include "proxy/engine.h"
 
 struct cores {
-    uint64_t count, hash;
+    uint64_t count, hash, boot;
 };
 
-static struct cores cores_mine(cpu_set_t *set)
+static struct cores cores_mine(const struct tern_rt *rt, cpu_set_t *set)
 {
-    struct cores cores = {1, 0};
+    struct cores cores = {1, 0, rt->blob.boot};
 
     CPU_ZERO(set);
     if (sched_getaffinity(0, sizeof *set, set) != 0)
@@ -44,7 +45,7 @@ tern_status_t tern_proxy_cores(struct tern_proxy *px)
     struct tern_rt *rt = px->rt;
     struct cores *all = calloc((size_t)rt->n_pes, sizeof *all);
     cpu_set_t set;
-    struct cores mine = cores_mine(&set);
+    struct cores mine = cores_mine(rt, &set);
     tern_status_t status = all ? TERN_OK : tern_error(TERN_ERR_NO_MEMORY, "no host memory for the proxy; free some");
     uint64_t sharers = 0, threads;
 
@@ -52,8 +53,8 @@ tern_status_t tern_proxy_cores(struct tern_proxy *px)
     status = tern_agree_status(rt, NULL, status);
     if (status == TERN_OK)
         status = tern_control_allgather(rt, NULL, &mine, sizeof mine, all);
-    for (int i = 0; status == TERN_OK && i < rt->node_n_pes; i++)
-        sharers += all[rt->node_pes[i]].hash == mine.hash;
+    for (int pe = 0; status == TERN_OK && pe < rt->n_pes; pe++)
+        sharers += all[pe].hash == mine.hash && all[pe].boot == mine.boot;
     free(all);
     threads = (uint64_t)px->threads + 1;
     px->few_cores = mine.count < sharers * threads;
