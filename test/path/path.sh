@@ -47,11 +47,15 @@ ucx-*) export UCX_TLS=tcp,self ;;
 esac
 echo "path $path, $pes PEs, seed $seed (TEST_SEED)"
 
+# run-pes.py drops the caller's variables
+variables=()
+for name in ${!TERN_@}; do variables+=(-e "$name=${!name}"); done
+
 # go NAME ARGUMENT...: a program of the build
 failed=0
 go() {
     local begin=${EPOCHREALTIME/./} status out=$TMPDIR/out
-    "$TEST_SOURCE_ROOT/test/run-pes.py" -n "$pes" -t 100 -- "$@" >"$out" 2>&1
+    "$TEST_SOURCE_ROOT/test/run-pes.py" -n "$pes" -t 100 "${variables[@]}" -- "$@" >"$out" 2>&1
     status=$?
     printf '%-8s %6d ms  %s\n' "$([ $status = 0 ] && echo ok || echo FAILED)" \
         $(((${EPOCHREALTIME/./} - begin) / 1000)) "$(basename "$1") ${*:2}"
@@ -62,7 +66,8 @@ go() {
     fi
 }
 
-for name in rma atomic wait stream; do go "$build/test-device-$name"; done
+for name in rma atomic; do go "$build/test-device-$name" 1; done
+for name in wait stream; do go "$build/test-device-$name"; done
 go "$build/test-litmus-litmus" --iterations 60
 go "$build/test-path-random" 1000 3
 go "$TEST_BUILD_ROOT/examples/moe_layer" --text "$TEST_SOURCE_ROOT/README.md" --tokens 256
