@@ -31,7 +31,7 @@
     X(TERN_CHANNELS,     channels,     power,  "32",    1, 256, "", 0, "rings of each proxy thread; a block uses one of them") \
     X(TERN_PROXY_PENDING, proxy_pending, int,  "4096",  16, 1048576, "", 0, "operations that the proxy holds for a slow PE before rings stall") \
     X(TERN_STRICT_RELEASE, strict_release, bool, "0",   0, 1, "", 0, "sources of proxied puts are released at system scope, not at GPU scope") \
-    X(TERN_LOOPBACK_FAULTS, loopback_faults, string, "", 0, 0, "", 1, "tests: delay=LO-HIus,reorder=P,credits=N,fail=K,kill=PE@K,seed=S") \
+    X(TERN_LOOPBACK_FAULTS, loopback_faults, string, "", 0, 0, "", 1, "tests: delay=LO-HIus,reorder=P,credits=N,fail=K,pe=N,kill=PE@K,seed=S") \
     X(TERN_DUMP_SIGNAL,  dump_signal,  int,    "0",     0, 64, "", 0, "signal number at which rings and operations are written to the log; 0: none") \
     X(TERN_ALLOW_TIMESLICE, allow_timeslice, bool, "0", 0, 1, "", 0, "let PEs share a GPU without MPS (they are then time-sliced, milliseconds a turn)") \
     X(TERN_CPU_SMS,      cpu_sms,      int,    "16",    1, 1024, "", 1, "CPU device: multiprocessors of a PE; with 2048 threads each they bound how many blocks run at once") \

@@ -1,10 +1,17 @@
 /*
- * loopback.c - same-node PEs by the mapping of their spans, for tests: an operation is executed, and complete, when it is
- * posted. Data is copied before its signal is stored with release.
+ * loopback.c - same-node PEs by the mapping of their spans, for tests: an operation is executed, and complete, when it
+ * is posted; with TERN_LOOPBACK_FAULTS when its time has come. Data is copied before its signal is stored with release.
  */
+#include <stdlib.h>
 #include <string.h>
 
-#include "proxy/engine.h"
+#include "proxy/loopback.h"
+
+/* Of the runtime. */
+struct loopback_net {
+    struct loopback_faults faults;
+    struct loopback_thread *threads;
+};
 
 static bool loopback_reaches(struct tern_rt *rt, int pe, const char **why)
 {
@@ -41,7 +48,7 @@ static uint64_t word_load(const void *from, uint64_t bytes)
     return __atomic_load_n((const uint8_t *)from, __ATOMIC_ACQUIRE);
 }
 
-static enum tern_post loopback_post(struct tern_proxy_thread *t, struct tern_op *op)
+static void execute(struct tern_proxy_thread *t, struct tern_op *op)
 {
     char *remote = peer_addr(t, op, op->remote);
 
@@ -62,12 +69,91 @@ static enum tern_post loopback_post(struct tern_proxy_thread *t, struct tern_op 
         break;
     }
     tern_op_done(t, op, TERN_OK);
+}
+
+static enum tern_post loopback_post(struct tern_proxy_thread *t, struct tern_op *op)
+{
+    const struct loopback_net *net = t->px->net;
+
+    if (net->faults.any)
+        return tern_loopback_hold(t, &net->faults, op);
+    execute(t, op);
     return TERN_POSTED;
+}
+
+static bool loopback_poll(struct tern_proxy_thread *t)
+{
+    const struct loopback_net *net = t->px->net;
+    struct loopback_thread *lt = t->net;
+    struct tern_op *op;
+    bool any = false;
+
+    while (net->faults.any && (op = tern_loopback_next(lt))) {
+        lt->under_way[op->dest - t->dests]--;
+        execute(t, op);
+        any = true;
+    }
+    return any;
+}
+
+static void loopback_dest_fail(struct tern_proxy_thread *t, struct tern_dest *dest, tern_status_t status)
+{
+    const struct loopback_net *net = t->px->net;
+    struct tern_op *op;
+
+    while (net->faults.any && (op = tern_loopback_drop(t->net, dest)))
+        tern_op_done(t, op, status);
+}
+
+static void loopback_close(struct tern_proxy *px)
+{
+    struct loopback_net *net = px->net;
+
+    if (!net)
+        return;
+    for (int i = 0; net->threads && i < px->threads; i++)
+        tern_loopback_faults_close(&net->threads[i]);
+    free(net->threads);
+    free(net);
+    px->net = NULL;
+}
+
+static tern_status_t loopback_open(struct tern_proxy *px)
+{
+    const char *text = px->rt->env.loopback_faults;
+    struct loopback_net *net;
+    tern_status_t status = TERN_OK;
+    char what[80];
+
+    px->net = net = calloc(1, sizeof *net);
+    if (net)
+        net->threads = calloc((size_t)px->threads, sizeof *net->threads);
+    if (!net || !net->threads)
+        return tern_error(TERN_ERR_NO_MEMORY, "no host memory for the loopback transport");
+    if (text && !tern_loopback_parse(text, &net->faults, what, sizeof what))
+        return tern_error(
+            TERN_ERR_CONFIG,
+            "TERN_LOOPBACK_FAULTS: '%s' is none of delay=LO-HIus, reorder=P (0 to 1), credits=N, fail=K, pe=N, "
+            "kill=PE@K, seed=S, separated by commas",
+            what);
+    if (net->faults.reorder > 0)
+        px->caps &= ~TERN_NET_ORDERED;
+    for (int i = 0; net->faults.any && i < px->threads && status == TERN_OK; i++) {
+        px->thread[i].net = &net->threads[i];
+        status = tern_loopback_faults_open(&px->thread[i], &net->threads[i], net->faults.seed);
+    }
+    tern_log(TERN_LOG_INFO, "loopback is for tests%s%s", net->faults.any ? "; faults: " : "",
+             net->faults.any ? text : "");
+    return status;
 }
 
 const struct tern_transport tern_transport_loopback = {
     .name = "loopback",
     .caps = TERN_NET_ORDERED,
     .reaches = loopback_reaches,
+    .open = loopback_open,
+    .close = loopback_close,
     .post = loopback_post,
+    .poll = loopback_poll,
+    .dest_fail = loopback_dest_fail,
 };
