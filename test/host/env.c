@@ -87,7 +87,7 @@ static void values(void)
     good("TERN_CHECK", "off", "0");
     good("TERN_CHECK", "", "0");
     for (int power = 1; power <= 256; power *= 2) {
-        char text[8];
+        char text[16];
         snprintf(text, sizeof text, "%d", power);
         good("TERN_CHANNELS", text, text);
     }
