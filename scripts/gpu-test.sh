@@ -5,15 +5,17 @@ cd "$(dirname "$0")/.." || exit 1
 
 usage() {
     cat <<'T'
-Usage: scripts/gpu-test.sh --part correct|bars|sanitize [--filter SUITE]
+Usage: scripts/gpu-test.sh --part correct|litmus|bars|sanitize [--filter SUITE]
 
 On a machine with an NVIDIA GPU and nvcc; needs meson, ninja, gcc and python3, and neither network nor PMIx.
 
   correct    device, litmus, heap and host tests and the main job with 2, 4 and 8 PEs that share the GPU under an MPS daemon
              of its own; tests that kill PEs come last, each with its own daemon. Under eight minutes.
+  litmus     more than a million rounds of each litmus test, with 1, 2, 4 and 8 PEs that play in several blocks of four warps
   bars       tern-bench against the floors measured in the same run (bench/bars.py)
-  sanitize   compute-sanitizer (memcheck, racecheck, synccheck) on one-PE device tests
-  --filter   only this suite of the part
+  sanitize   compute-sanitizer (memcheck, racecheck, synccheck) on device and litmus tests with 1 and 2 PEs
+             (test/sanitize/gpu.py)
+  --filter   only this suite of the part; litmus: this number of PEs; sanitize: runs whose name contains it
 
 The table and the closing line `N passed, N failed, N skipped` come last; exit status 1 when something failed. Logs are in
 $OUT, else in build-cuda/gpu-logs. Variables: MESON (command; default meson, else python3 -m mesonbuild.mesonmain), JOBS.
@@ -31,7 +33,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 case $part in
-correct | bars | sanitize) ;;
+correct | litmus | bars | sanitize) ;;
 *) usage >&2; exit 2 ;;
 esac
 
@@ -112,17 +114,26 @@ print(*[t["name"] for t in json.load(sys.stdin) if t["suite"][0].endswith(":faul
     done
 }
 
-part_sanitize() {
-    local tool program
-    command -v compute-sanitizer >/dev/null || { echo "gpu-test.sh: there is no compute-sanitizer here" >&2; exit 1; }
-    for program in build-cuda/test/test-device-* build-cuda/test/test-litmus-*; do
-        if [ ! -f "$program" ] || [ ! -x "$program" ]; then continue; fi
-        [ -z "$filter" ] || [[ $program == *-$filter-* ]] || continue
-        for tool in memcheck racecheck synccheck; do
-            job "$tool $(basename "$program")" env TEST_BUILD_ROOT="$PWD/build-cuda" test/run-pes.py -n 0 -t 150 -- \
-                "$(command -v compute-sanitizer)" --tool $tool --error-exitcode 9 "$PWD/$program"
-        done
+# Groups of parties side by side: a million rounds take a second or two, except where all PEs meet.
+part_litmus() {
+    local pes groups
+    for pes in 1 2 4 8; do
+        [ -z "$filter" ] || [ "$filter" = $pes ] || continue
+        groups=$((pes == 8 ? 8 : 16))
+        job "litmus, 350000 rounds, $pes PEs" env TEST_BUILD_ROOT="$PWD/build-cuda" TEST_LAUNCHER=fork scripts/with-mps.sh \
+            test/run-pes.py -n $pes -t 180 -- build-cuda/test/test-litmus-litmus --iterations 350000 --groups $groups --threads 128
+        cat "$logs/job.txt"
     done
+}
+
+part_sanitize() {
+    local name
+    command -v compute-sanitizer >/dev/null || { echo "gpu-test.sh: there is no compute-sanitizer here" >&2; exit 1; }
+    for name in $(test/sanitize/gpu.py --list); do
+        [ -z "$filter" ] || [[ $name == *$filter* ]] || continue
+        job "$name" test/sanitize/gpu.py --build build-cuda "$name"
+    done
+    cat "$logs/jobs.txt"
 }
 
 part_bars() {

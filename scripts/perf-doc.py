@@ -6,11 +6,14 @@ Usage: scripts/perf-doc.py [--output FILE] RESULTS.jsonl...
     mpirun -n 2 tern-bench put-quiet -s block --json >> results.jsonl
     scripts/perf-doc.py --output docs/performance.md results.jsonl
 
+The page's section about registers and code, which scripts/cost.py writes, stays as it is.
+
 Where a command was run several times (on the same machine), each of its rows shows the run with the median ratio, and the
 page says how many runs there were. Lines that are no JSON objects of tern-bench are an error.
 """
 import argparse
 import json
+import re
 import sys
 
 NEEDED = ("test", "device", "path", "pes", "scope", "ctas", "threads", "bytes", "us_min", "us_median", "us_p99", "gbps",
@@ -118,6 +121,16 @@ def document(results):
     return "\n".join(lines).rstrip() + "\n"
 
 
+def kept_section(path):
+    """The section of the page that is there, if it is, which is not made of results but by cost.py."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            found = re.search(r"^## What a call costs its kernel\n.*?(?=^## |\Z)", f.read(), re.S | re.M)
+    except FileNotFoundError:
+        return ""
+    return "\n" + found.group(0).rstrip() + "\n" if found else ""
+
+
 def main():
     parser = argparse.ArgumentParser(usage="%(prog)s [--output FILE] RESULTS.jsonl...", description=__doc__.split("\n")[0])
     parser.add_argument("--output", help="file to write (default: standard output)")
@@ -126,6 +139,7 @@ def main():
     try:
         text = document(read_lines(args.results))
         if args.output:
+            text += kept_section(args.output)
             with open(args.output, "w", encoding="utf-8") as f:
                 f.write(text)
         else:

@@ -22,6 +22,10 @@
  * acquire: data that was put with a signal, or put before a fence before it, is readable by the thread whose wait or test is
  * satisfied, and by its block after a block barrier, but never through non-coherent loads (__ldg, const __restrict__).
  *
+ * Progress. Blocks that wait for others, of this PE or another, must all run at the same time: launch no more than fit on the
+ * GPU (cudaOccupancyMaxActiveBlocksPerMultiprocessor) beside what else runs on it; PEs that share a GPU share its room. Else
+ * they wait for ever, or until the deadline of tern_ctx_timeout. The CPU device finds out and aborts the job.
+ *
  * Errors. Arguments are checked under TERN_CHECK=1: a bad one is reported, the operation dropped and the job aborted;
  * otherwise it is undefined. After a job abort all waits end with TERN_ERR_ABORTED or TERN_ERR_PEER_DEAD.
  */

@@ -145,6 +145,12 @@ def case_perf_doc():
                 text = f.read()
             for word in ("| 8 B |", "| 4 KiB |", "tern-bench put-quiet -b 8 -e 4K", "2 runs"):
                 expect(word in text, f"the page lacks '{word}':\n{text}")
+        costs = "## What a call costs its kernel\n\n| put | 1 |\n"
+        with open(page, "a", encoding="utf-8") as f:
+            f.write("\n" + costs)
+        done = subprocess.run([sys.executable, script, "--output", page, results], capture_output=True, text=True, check=False)
+        with open(page, encoding="utf-8") as f:
+            expect(done.returncode == 0 and f.read() == text + "\n" + costs, f"the costs of calls were not kept: {done.stderr}")
         with open(results, "a", encoding="utf-8") as f:
             f.write('{"test": "put"}\n')
         done = subprocess.run([sys.executable, script, results], capture_output=True, text=True, check=False)

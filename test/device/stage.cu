@@ -226,8 +226,10 @@ static void play(const struct buffers *b, tern_ctx_t ctx, uint64_t seed, int kin
     REQUIRE(tern_barrier_all() == TERN_OK, "%s: %s", what, tern_last_error());
 }
 
-int main(void)
+/* With the argument "few" only some stages of the usable kind are lent: for tools that make kernels slow. */
+int main(int argc, char **argv)
 {
+    int few = argc > 1 && !strcmp(argv[1], "few");
     static const uint32_t stages[] = {1024, 1040, 1152, 4096, 8200, 32768};
     tern_ctx_t ctx;
     struct buffers b;
@@ -248,7 +250,9 @@ int main(void)
     for (uint32_t i = 0; i < MOST; i++)
         b.host[i] = (char)byte_of(tern_my_pe(), i);
     cudaMemcpy(b.src, b.host, MOST, cudaMemcpyHostToDevice);
-    for (int kind = 0; kind < STAGE_COUNT; kind++)
+    for (int i = 1; few && i <= 4; i += 3)
+        play(&b, ctx, test_random(&rng), STAGE_GOOD, stages[i], 128);
+    for (int kind = 0; kind < STAGE_COUNT && !few; kind++)
         for (unsigned i = 0; i < (kind == STAGE_GOOD ? 6 : 2); i++)
             for (int threads = 32; threads <= 128; threads += 96)
                 play(&b, ctx, test_random(&rng), kind, stages[kind == STAGE_GOOD ? i : 3 * i + 2], threads);

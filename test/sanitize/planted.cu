@@ -1,6 +1,7 @@
 /*
  * planted.cu - one planted bug per argument, which the sanitizer of the build must report (expect.py looks for the report):
- * a sanitizer run that finds nothing means something only if these are found. `none` has no bug and must be quiet.
+ * a sanitizer run that finds nothing means something only if these are found. `none` has no bug and must be quiet. On a GPU
+ * gpu.py runs it under compute-sanitizer.
  */
 #include <stdio.h>
 #include <string.h>
@@ -87,6 +88,29 @@ __global__ void race_threads(int *data, int ordered)
     data[threadIdx.x] = part[(threadIdx.x + 1) % THREADS];
 }
 
+/* Two bulk copies into one place in shared memory, the second after the first is there only if `ordered`. */
+__global__ void race_bulk(int *data, int ordered)
+{
+#ifdef TERN_PRIM_BULK
+    __shared__ char stage[256] __attribute__((aligned(128)));
+    uint32_t barriers = tern_prim_shared_addr(stage), slot = barriers + 128, bytes = THREADS * sizeof *data;
+    if (threadIdx.x)
+        return;
+    for (int k = 0; k < 2; k++)
+        tern_prim_bulk_init(barriers + 8 * k);
+    tern_prim_fence_async();
+    for (int k = 0; k < 2; k++) {
+        tern_prim_bulk_load(slot, data, bytes, barriers + 8 * k);
+        if (ordered)
+            tern_prim_bulk_load_wait(barriers + 8 * k, 0);
+    }
+    for (int k = 0; k < 2; k++)
+        tern_prim_bulk_load_wait(barriers + 8 * k, 0);
+#else
+    data[threadIdx.x] = ordered;
+#endif
+}
+
 int main(int argc, char **argv)
 {
     const char *bug = argc > 1 ? argv[1] : "none";
@@ -104,6 +128,7 @@ int main(int argc, char **argv)
     shift_too_far<<<1, THREADS>>>(data, strcmp(bug, "shift") == 0 ? 1 : -1);
     race_blocks<<<2, THREADS>>>(data, flag, strcmp(bug, "race-blocks") != 0);
     race_threads<<<1, THREADS>>>(data, strcmp(bug, "race-threads") != 0);
+    race_bulk<<<1, THREADS>>>(data, strcmp(bug, "race-bulk") != 0);
     if (cudaDeviceSynchronize() != cudaSuccess)
         return 1;
     cudaFree(data);
