@@ -14,11 +14,12 @@
  */
 #define UCX_TABLE(X)                                                                                                   \
     X(ucp_init_version)                                                                                                \
-    X(ucp_cleanup) X(ucp_config_read) X(ucp_config_release) X(ucp_context_query) X(ucp_worker_create)                  \
-        X(ucp_worker_destroy) X(ucp_worker_get_address) X(ucp_worker_release_address) X(ucp_worker_progress)           \
-            X(ucp_worker_arm) X(ucp_worker_get_efd) X(ucp_ep_create) X(ucp_ep_close_nbx) X(ucp_ep_flush_nbx)           \
-                X(ucp_mem_map) X(ucp_mem_unmap) X(ucp_rkey_pack) X(ucp_rkey_buffer_release) X(ucp_ep_rkey_unpack)      \
-                    X(ucp_rkey_destroy) X(ucp_put_nbx) X(ucp_get_nbx) X(ucp_request_free) X(ucp_request_check_status)  \
+    X(ucp_cleanup)                                                                                                     \
+    X(ucp_config_read) X(ucp_config_release) X(ucp_context_query) X(ucp_worker_create) X(ucp_worker_destroy)           \
+        X(ucp_worker_get_address) X(ucp_worker_release_address) X(ucp_worker_progress) X(ucp_worker_arm)               \
+            X(ucp_worker_get_efd) X(ucp_ep_create) X(ucp_ep_close_nbx) X(ucp_ep_flush_nbx) X(ucp_mem_map)              \
+                X(ucp_mem_unmap) X(ucp_rkey_pack) X(ucp_rkey_buffer_release) X(ucp_ep_rkey_unpack) X(ucp_rkey_destroy) \
+                    X(ucp_put_nbx) X(ucp_get_nbx) X(ucp_request_free) X(ucp_request_check_status)                      \
                         X(ucp_get_version_string) X(ucs_status_string)
 
 struct ucx_lib {
@@ -56,10 +57,10 @@ struct ucx_dest {
     uint64_t posts;       /* wire operations so far */
     uint64_t flush_posts; /* those that the flush under way covers */
     bool flushing, flush_again;
-    bool asked; /* everything posted is to be complete, signals of put_signals too */
+    uint64_t asked; /* what is posted up to this number is to be complete, signals of put_signals too */
     struct ucx_dest *flushed_next;
     bool close_wanted;
-    bool unguarded;              /* no error handler */
+    bool unguarded;       /* no error handler */
     tern_status_t failed; /* posted operations end with this */
     uint64_t lost_ms;     /* the connection broke at this time: is the PE dead, or only out of reach? 0: neither */
     struct ucx_dest *lost_next;
