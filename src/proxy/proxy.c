@@ -54,9 +54,9 @@ static tern_status_t none_reaches(const struct tern_rt *rt, const char *reasons)
 {
     return tern_error(
         TERN_ERR_UNREACHABLE,
-        "no transport from PE %d to all PEs that it cannot load from and store to (%s); build with UCX, or "
-        "run all PEs on one node; TERN_TRANSPORT=loopback does for tests there",
-        rt->pe, reasons);
+        "no transport from PE %d to all PEs that it cannot load from and store to (%s); %s, or run all PEs "
+        "on one node; TERN_TRANSPORT=loopback does for tests there",
+        rt->pe, reasons, named[rt->env.transport] ? "set TERN_TRANSPORT=auto" : "build with UCX");
 }
 
 static tern_status_t choose(struct tern_proxy *px)
