@@ -12,7 +12,8 @@ TSAN  build with -Db_sanitize=thread -Dmutants=true; without it, what only Threa
 
 For every operation of include/tern/detail/order.h (listed by the litmus program's --orders) the tests run with
 TERN_CPU_MUTANT=NAME until one fails: the litmus tests between blocks of one PE, then between PEs, for some the device tests
-of reports or abort; in TSAN the litmus tests between blocks. Survivors must be in the table of docs/design.md, section Mutants, with the reason;
+of reports or abort, for those of the way through the proxy the ring test; in TSAN the litmus tests between blocks, or the ring
+test. Survivors must be in the table of docs/design.md, section Mutants, with the reason;
 an operation listed there as shown by nothing that a test does notice is a failure too. First, all tests must pass with no
 mutant.
 
@@ -30,9 +31,9 @@ for arg; do
     esac
 done
 weak=${dirs[0]:-build-weak} tsan=${dirs[1]:-}
-litmus=$weak/test/test-litmus-litmus fail=$weak/test/test-device-fail
-if [ ! -x "$litmus" ] || [ ! -x "$fail" ]; then
-    echo "mutants.sh: $litmus or $fail is missing; scripts/build.sh weak makes them" >&2
+litmus=$weak/test/test-litmus-litmus fail=$weak/test/test-device-fail ring=$weak/test/test-proxy-ring
+if [ ! -x "$litmus" ] || [ ! -x "$fail" ] || [ ! -x "$ring" ]; then
+    echo "mutants.sh: $litmus, $fail or $ring is missing; scripts/build.sh weak makes them" >&2
     exit 2
 fi
 seeds=(1 2 3)
@@ -59,9 +60,36 @@ noticed() {
         sed 's/, PE//; s/report.*/report/; s/ *$//'
 }
 
+# proxied NAME: does it stand on the way through the proxy only?
+proxied() {
+    [[ $1 = @(source_*|ring_*|slot_*|reply_*|fence_taken|fence_exit|strided_join|amo_near|meet_quiet) ]]
+}
+
+# stages_proxied NAME: the same as stages for those, and for none
+stages_proxied() {
+    local mutant=$1 seed
+    if [ "$mutant" != meet_quiet ]; then
+        for seed in "${seeds[@]}"; do
+            run 0 30 "TERN_CPU_WEAK=$seed" "TERN_CPU_MUTANT=$mutant" -- "$ring" || { echo "ring test (weak memory)"; return 0; }
+        done
+    fi
+    case $mutant in
+    meet_quiet | "")
+        run 2 60 TERN_CPU_WEAK=1 "TERN_CPU_MUTANT=$mutant" TERN_DISABLE_P2P=1 TERN_TRANSPORT=loopback \
+            TERN_LOOPBACK_FAULTS=delay=0-300us,reorder=0.5,seed=1 -- "$litmus" --test barrier_puts --iterations 100 \
+            --deadline 5000 || { echo "$(noticed) (loopback with faults, PEs)"; return 0; } ;;
+    esac
+    return 1
+}
+
 # stages NAME: runs the stages until one fails; prints how it was noticed; status 1 when nothing noticed it
 stages() {
     local mutant=$1 seed
+    if proxied "$mutant"; then
+        stages_proxied "$mutant"
+        return
+    fi
+    [ -n "$mutant" ] || ! stages_proxied "" || return 0
     for seed in "${seeds[@]}"; do
         # only PEs meet
         [[ $mutant = @(meet|epoch|sync|barrier)_* ]] ||
@@ -85,6 +113,7 @@ stages() {
 stage_tsan() {
     local test=("$tsan/test/test-litmus-litmus" --iterations 40 --blocks 3 --threads 32)
     [[ $1 = report_* ]] && test=("$tsan/test/test-device-fail" report)
+    proxied "$1" && test=("$tsan/test/test-proxy-ring")
     TSAN_OPTIONS="halt_on_error=1:suppressions=$PWD/test/sanitize/tsan.supp" run 1 60 "TERN_CPU_MUTANT=$1" -- "${test[@]}" &&
         return 1
     noticed

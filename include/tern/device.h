@@ -14,7 +14,9 @@
  * written the source, and every thread may go on with the result.
  *
  * Addresses. `dst` of a put and `src` of a get are symmetric: an address of this PE's heap (tern_malloc), which names the
- * same place at PE `pe`. The local side is any memory that the thread can access. Sizes are bytes, counts are elements.
+ * same place at PE `pe`. The local side is any memory that the thread can access; where PE `pe` is out of reach of loads and
+ * stores (tern_ptr gives NULL), it lies in the heap or in one buffer of tern_buffer_register, but for puts, iputs and blocking
+ * gets of aligned words of 1, 2, 4 or 8 bytes: other memory is reported and ends the job. Sizes are bytes, counts are elements.
  * Signal words are 8-byte aligned symmetric uint64_t. The own PE is a valid target everywhere.
  *
  * Order. Puts, gets, p and g are unordered until tern_fence (puts, for each destination) or tern_quiet (complete at the
@@ -27,7 +29,9 @@
  * they wait for ever, or until the deadline of tern_ctx_timeout. The CPU device finds out and aborts the job.
  *
  * Errors. Arguments are checked under TERN_CHECK=1: a bad one is reported, the operation dropped and the job aborted;
- * otherwise it is undefined. After a job abort all waits end with TERN_ERR_ABORTED or TERN_ERR_PEER_DEAD.
+ * otherwise it is undefined. After a job abort all waits end with TERN_ERR_ABORTED or TERN_ERR_PEER_DEAD; operations are
+ * dropped, g and fetching atomics return 0, and what a get should have brought is undefined. An operation to a far PE that fails
+ * later is told by the next quiet that covers it.
  */
 #ifndef TERN_DEVICE_H
 #define TERN_DEVICE_H
@@ -59,7 +63,8 @@ TERN_DEV void *tern_ptr(tern_ctx_t ctx, const void *addr, int pe);
  * A context with these flags (0 or TERN_RELEASED) for the calls that take it. TERN_RELEASED: all stores that the call has to
  * make visible were released at system scope before (tern_fence, tern_quiet, a put_signal's release, the end of a kernel) by
  * the thread that made them, or by one that learned of them; a block barrier alone is not enough. tern_sync_all is then
- * arrival only, without its fence. tern_barrier_all ignores it. Host and device.
+ * arrival only, without its fence, and puts to far PEs do not release their source. tern_barrier_all ignores it. Host and
+ * device.
  */
 TERN_DEV_HOST tern_ctx_t tern_ctx_flags(tern_ctx_t ctx, uint32_t flags);
 
@@ -148,7 +153,8 @@ TERN_SCALAR_TYPES(TERN_DECLARE_STRIDED)
 
 /**
  * Apply `val` to the signal word `sig` of PE `pe` by `op` (TERN_SIGNAL_SET, _ADD). Orders nothing, so it is cheap: for data
- * put before, call tern_fence first or use put_signal. ADD is atomic with all ADDs and atomics on the word.
+ * put before, call tern_fence first or use put_signal. ADD is atomic with all ADDs and atomics on the word, and like
+ * these it may have to go to the owner's proxy (tern-info: atomics home), microseconds even to a load/store peer.
  */
 TERN_DEV void tern_signal_op(tern_ctx_t ctx, uint64_t *sig, uint64_t val, int op, int pe);
 
