@@ -295,7 +295,10 @@ TERN_DEV void lit_put_fence_set(struct lit *p)
     lit_turn(p, from, to);
 }
 
-/* Each iteration sets another bit, so that a late one shows. The flag's source is a row, which a put may not carry by value. */
+/*
+ * Each iteration sets another bit, so that a late one shows. The flag's put is two words, which it may not carry by value, from
+ * and to places aligned differently, so that it goes word by word.
+ */
 TERN_DEV void lit_or_fence_put(struct lit *p)
 {
     int to = lit_next(p, 1), from = lit_before(p, 1);
@@ -307,10 +310,10 @@ TERN_DEV void lit_or_fence_put(struct lit *p)
         tern_uint32_atomic_xor(p->ctx, bits, bit, lit_pe(p, to));
         tern_uint32_atomic_or(p->ctx, &theirs->word32[p->me][8 + p->it % 8], p->it, lit_pe(p, to));
         tern_fence(p->ctx);
-        tern_put_nbi(p->ctx, &theirs->lane_flag[0], row, 16, lit_pe(p, to));
+        tern_put_nbi(p->ctx, &theirs->lane_flag[1], row, 16, lit_pe(p, to));
     }
     __syncthreads();
-    tern_status_t status = tern_uint64_wait_until(p->ctx, &mine->lane_flag[0], TERN_CMP_EQ, p->it);
+    tern_status_t status = tern_uint64_wait_until(p->ctx, &mine->lane_flag[1], TERN_CMP_EQ, p->it);
     uint32_t now = tern_prim_ld_relaxed_u32(&mine->word32[from][p->it / 32 % 8]);
     p->bad += (now >> p->it % 32 & 1) != ((p->it - 1) / 256 % 2 == 0);
     p->bad += (tern_prim_ld_relaxed_u32(&mine->word32[from][8 + p->it % 8]) & p->it) != p->it;
