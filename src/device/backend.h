@@ -59,6 +59,18 @@ void tern_device_host_free(struct tern_rt *rt, void *host);
 /* Copies and fills through the runtime's own non-blocking stream, done on return. */
 tern_status_t tern_device_write(struct tern_rt *rt, void *dev, const void *host, uint64_t bytes);
 tern_status_t tern_device_zero(struct tern_rt *rt, void *dev, uint64_t bytes);
+/*
+ * Copies between device memory that this process has mapped, by one thread of the proxy while kernels run: with the copy
+ * engine, for a copy by a kernel might wait for kernels that wait for it. For tests (the loopback transport). Done on return.
+ * Opened and closed by the application's thread.
+ */
+struct tern_copier;
+tern_status_t tern_device_copier_open(struct tern_rt *rt, struct tern_copier **copier);
+void tern_device_copier_close(struct tern_copier *copier);
+tern_status_t tern_device_copier_copy(struct tern_copier *copier, void *dst, const void *src, uint64_t bytes);
+/* An aligned word of 1, 2, 4 or 8 bytes, as a whole; what was copied before is visible to who reads it with acquire. */
+tern_status_t tern_device_copier_store(struct tern_copier *copier, void *dst, uint64_t value, unsigned bytes);
+tern_status_t tern_device_copier_load(struct tern_copier *copier, const void *src, unsigned bytes, uint64_t *value);
 /* Device memory used by the runtime itself. Any thread. */
 uint64_t tern_device_runtime_bytes(struct tern_rt *rt);
 /* One line for tern-info: driver, runtime, MPS, how blocks are scheduled, … Written as by snprintf. */

@@ -25,51 +25,46 @@ static char *peer_addr(const struct tern_proxy_thread *t, const struct tern_op *
     return rt->window + rt->peers[op->dest->pe].slot * rt->stride + offset;
 }
 
-static void word_store(void *to, uint64_t value, uint64_t bytes)
-{
-    if (bytes == 8)
-        __atomic_store_n((uint64_t *)to, value, __ATOMIC_RELEASE);
-    else if (bytes == 4)
-        __atomic_store_n((uint32_t *)to, (uint32_t)value, __ATOMIC_RELEASE);
-    else if (bytes == 2)
-        __atomic_store_n((uint16_t *)to, (uint16_t)value, __ATOMIC_RELEASE);
-    else
-        __atomic_store_n((uint8_t *)to, (uint8_t)value, __ATOMIC_RELEASE);
-}
-
-static uint64_t word_load(const void *from, uint64_t bytes)
-{
-    if (bytes == 8)
-        return __atomic_load_n((const uint64_t *)from, __ATOMIC_ACQUIRE);
-    if (bytes == 4)
-        return __atomic_load_n((const uint32_t *)from, __ATOMIC_ACQUIRE);
-    if (bytes == 2)
-        return __atomic_load_n((const uint16_t *)from, __ATOMIC_ACQUIRE);
-    return __atomic_load_n((const uint8_t *)from, __ATOMIC_ACQUIRE);
-}
-
+/* A copy that fails is a failed operation. */
 static void execute(struct tern_proxy_thread *t, struct tern_op *op)
 {
+    struct tern_copier *copier = ((struct loopback_thread *)t->net)->copier;
     char *remote = peer_addr(t, op, op->remote);
+    tern_status_t status;
 
     switch (op->kind) {
     case TERN_OP_WORD:
-        word_store(remote, op->value, op->bytes);
+        status = tern_device_copier_store(copier, remote, op->value, (unsigned)op->bytes);
         break;
     case TERN_OP_G:
-        op->value = word_load(remote, op->bytes);
+        status = tern_device_copier_load(copier, remote, (unsigned)op->bytes, &op->value);
         break;
     case TERN_OP_GET:
-        memcpy(tern_op_local(t, op), remote, op->bytes);
+        status = tern_device_copier_copy(copier, tern_op_local(t, op), remote, op->bytes);
         break;
     default:
-        memcpy(remote, tern_op_local(t, op), op->bytes);
-        if (op->kind == TERN_OP_PUT_SIGNAL)
-            word_store(peer_addr(t, op, op->signal), op->value, 8);
+        status = tern_device_copier_copy(copier, remote, tern_op_local(t, op), op->bytes);
+        if (op->kind == TERN_OP_PUT_SIGNAL && status == TERN_OK)
+            status = tern_device_copier_store(copier, peer_addr(t, op, op->signal), op->value, 8);
         break;
     }
-    tern_op_done(t, op, TERN_OK);
+    if (status != TERN_OK)
+        tern_dest_fail(t, op->dest, TERN_ERR_TRANSPORT, op, tern_last_error());
+    tern_op_done(t, op, status);
 }
+
+#ifdef TERN_DEVICE_CUDA
+/* RPC atomics; where the CPU reaches the heap it does without. */
+static tern_status_t loopback_word_load(struct tern_proxy_thread *t, uint64_t offset, unsigned size, uint64_t *value)
+{
+    return tern_device_copier_load(((struct loopback_thread *)t->net)->copier, t->px->rt->span + offset, size, value);
+}
+
+static tern_status_t loopback_word_store(struct tern_proxy_thread *t, uint64_t offset, unsigned size, uint64_t value)
+{
+    return tern_device_copier_store(((struct loopback_thread *)t->net)->copier, t->px->rt->span + offset, value, size);
+}
+#endif
 
 static enum tern_post loopback_post(struct tern_proxy_thread *t, struct tern_op *op)
 {
@@ -111,8 +106,10 @@ static void loopback_close(struct tern_proxy *px)
 
     if (!net)
         return;
-    for (int i = 0; net->threads && i < px->threads; i++)
+    for (int i = 0; net->threads && i < px->threads; i++) {
         tern_loopback_faults_close(&net->threads[i]);
+        tern_device_copier_close(net->threads[i].copier);
+    }
     free(net->threads);
     free(net);
     px->net = NULL;
@@ -138,9 +135,11 @@ static tern_status_t loopback_open(struct tern_proxy *px)
             what);
     if (net->faults.reorder > 0)
         px->caps &= ~TERN_NET_ORDERED;
-    for (int i = 0; net->faults.any && i < px->threads && status == TERN_OK; i++) {
+    for (int i = 0; i < px->threads && status == TERN_OK; i++) {
         px->thread[i].net = &net->threads[i];
-        status = tern_loopback_faults_open(&px->thread[i], &net->threads[i], net->faults.seed);
+        status = tern_device_copier_open(px->rt, &net->threads[i].copier);
+        if (status == TERN_OK && net->faults.any)
+            status = tern_loopback_faults_open(&px->thread[i], &net->threads[i], net->faults.seed);
     }
     tern_log(TERN_LOG_INFO, "loopback is for tests%s%s", net->faults.any ? "; faults: " : "",
              net->faults.any ? text : "");
@@ -156,4 +155,8 @@ const struct tern_transport tern_transport_loopback = {
     .post = loopback_post,
     .poll = loopback_poll,
     .dest_fail = loopback_dest_fail,
+#ifdef TERN_DEVICE_CUDA
+    .word_load = loopback_word_load,
+    .word_store = loopback_word_store,
+#endif
 };

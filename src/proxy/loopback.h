@@ -29,6 +29,7 @@ struct loopback_late {
 
 /* Of a proxy thread. */
 struct loopback_thread {
+    struct tern_copier *copier;
     struct loopback_late *late; /* a heap, the earliest first: [pool_ops] */
     uint32_t late_count;
     uint64_t order, random, posts;

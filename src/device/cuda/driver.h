@@ -36,6 +36,7 @@
     X(cuStreamCreate)                                                                                                 \
     X(cuStreamDestroy)                                                                                                \
     X(cuStreamSynchronize)                                                                                            \
+    X(cuStreamQuery)                                                                                                  \
     X(cuMemGetAllocationGranularity)                                                                                  \
     X(cuMemAddressReserve)                                                                                            \
     X(cuMemAddressFree)                                                                                               \
@@ -51,6 +52,7 @@
     X(cuMemHostAlloc)                                                                                                 \
     X(cuMemFreeHost)                                                                                                  \
     X(cuMemHostGetDevicePointer)                                                                                      \
+    X(cuMemcpyDtoHAsync)                                                                                              \
     X(cuMemcpyHtoDAsync)
 
 /* tern_cuda.cuMemAlloc(...): the function that cuMemAlloc names in this cuda.h. */
