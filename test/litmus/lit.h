@@ -162,6 +162,8 @@ TERN_DEV void lit_turn(struct lit *p, int from, int to)
     __syncthreads();
     if (threadIdx.x == 0) {
         tern_prim_fence_sys();
+        if (p->ctx.flags & TERN_CTX_PROXY)
+            tern_fence(p->ctx);
         tern_signal_op(p->ctx, &lit_of(p, from)->ack[p->me][0], p->it, TERN_SIGNAL_SET, lit_pe(p, from));
     }
     lit_await(p, &lit_mine(p)->ack[to][0], p->it);
@@ -173,6 +175,8 @@ TERN_DEV void lit_turn_all(struct lit *p, uint64_t turn)
     __syncthreads();
     if (threadIdx.x == 0) {
         tern_prim_fence_sys();
+        if (p->ctx.flags & TERN_CTX_PROXY)
+            tern_fence(p->ctx); /* behind the turn before, whose value this one replaces */
         for (int q = 0; q < p->n; q++)
             tern_signal_op(p->ctx, &lit_of(p, q)->ack[p->me][0], turn, TERN_SIGNAL_SET, lit_pe(p, q));
     }
