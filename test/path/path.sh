@@ -53,10 +53,11 @@ variables=()
 for name in ${!TERN_@}; do variables+=(-e "$name=${!name}"); done
 
 # go NAME ARGUMENT...: a program of the build
-failed=0
+failed=0 limit=100
+[ "${TEST_DEVICE:-cpu}" = cuda ] && limit=40
 go() {
     local begin=${EPOCHREALTIME/./} status out=$TMPDIR/out
-    "$TEST_SOURCE_ROOT/test/run-pes.py" -n "$pes" -t 100 "${variables[@]}" -- "$@" >"$out" 2>&1
+    "$TEST_SOURCE_ROOT/test/run-pes.py" -n "$pes" -t "$limit" "${variables[@]}" -- "$@" >"$out" 2>&1
     status=$?
     printf '%-8s %6d ms  %s\n' "$([ $status = 0 ] && echo ok || echo FAILED)" \
         $(((${EPOCHREALTIME/./} - begin) / 1000)) "$(basename "$1") ${*:2}"
@@ -68,8 +69,9 @@ go() {
 }
 
 go "$build/test-device-rma" 1
-case $path in
+case $path-${TEST_DEVICE:-cpu} in
 nodes*) rounds=10 operations=300 ;; # everything shares two cores, and an atomic takes four threads of them
+*-cuda) rounds=10 operations=300 ;; # some 50 us an operation, twice that an atomic, one after the other
 *)
     go "$build/test-device-atomic" 1
     rounds=40 operations=1000
