@@ -74,6 +74,11 @@ stages_proxied() {
         done
     fi
     case $mutant in
+    amo_near | "") # signals that add go through the proxy behind a copy by load/store
+        for seed in "${seeds[@]}"; do
+            run 2 60 "TERN_CPU_WEAK=$seed" "TERN_CPU_MUTANT=$mutant" TERN_ATOMICS=proxy -- "$litmus" --test put_signal_add \
+                --iterations 60 --deadline 5000 || { echo "$(noticed) (weak memory, proxied atomics, PEs)"; return 0; }
+        done ;;&
     meet_quiet | "")
         run 2 60 TERN_CPU_WEAK=1 "TERN_CPU_MUTANT=$mutant" TERN_DISABLE_P2P=1 TERN_TRANSPORT=loopback \
             TERN_LOOPBACK_FAULTS=delay=0-300us,reorder=0.5,seed=1 -- "$litmus" --test barrier_puts --iterations 100 \
