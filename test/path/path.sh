@@ -70,15 +70,19 @@ go() {
 
 go "$build/test-device-rma" 1
 case $path-${TEST_DEVICE:-cpu} in
-nodes*) rounds=10 operations=300 ;; # everything shares two cores, and an atomic takes four threads of them
-*-cuda) rounds=10 operations=300 ;; # some 50 us an operation, twice that an atomic, one after the other
+nodes*) rounds=10 operations=300 sums=100000 ;; # everything shares two cores, and an atomic takes four threads of them
+*-cuda) rounds=10 operations=300 sums=500 ;; # some 50 us an operation, twice that an atomic, one after the other
 *)
     go "$build/test-device-atomic" 1
-    rounds=40 operations=1000
+    rounds=40 operations=1000 sums=20000
     ;;
+esac
+case $path-${TEST_DEVICE:-cpu} in
+loopback-cpu | loopback-threads-cpu | atomics-cpu) operations=28000 ;;
 esac
 for name in wait stream; do go "$build/test-device-$name"; done
 go "$build/test-litmus-litmus" --iterations $rounds
 go "$build/test-path-random" $operations 3
+go "$build/test-path-sums" $sums
 go "$TEST_BUILD_ROOT/examples/moe_layer" --text "$TEST_SOURCE_ROOT/README.md" --tokens 256
 exit $failed
