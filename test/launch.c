@@ -45,6 +45,13 @@ static int launch_read(const char *path, tern_unique_id_t *id)
     return 0;
 }
 
+/* Without an id (its configuration is wrong) PE 0 lets the others make one, so that they find out, too. */
+static int launch_is_none(const tern_unique_id_t *id)
+{
+    static const tern_unique_id_t none;
+    return memcmp(id, &none, sizeof none) == 0;
+}
+
 /* The n-th tern_init of the processes meets by the n-th file. */
 static tern_status_t launch_init(tern_status_t (*real)(void))
 {
@@ -64,13 +71,15 @@ static tern_status_t launch_init(tern_status_t (*real)(void))
     if (attr.pe == 0) {
         status = tern_get_unique_id(&id);
         if (status != TERN_OK)
-            return status;
+            memset(&id, 0, sizeof id);
         if (!launch_write(path, &id))
             return TERN_ERR_SYSTEM;
     } else if (!launch_read(path, &id)) {
         return TERN_ERR_TIMEOUT;
+    } else {
+        status = launch_is_none(&id) ? tern_get_unique_id(&id) : TERN_OK;
     }
-    return tern_init_attr(&attr);
+    return status == TERN_OK ? tern_init_attr(&attr) : status;
 }
 
 #ifdef TEST_LAUNCH_WRAP
