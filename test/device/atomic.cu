@@ -9,9 +9,9 @@
 #include "common/check.h"
 #include "device/device_test.h"
 
-#define THREADS 96
 #define BLOCKS 2
-#define WORKERS (THREADS * BLOCKS)      /* of a PE */
+static int threads = 96;
+static uint32_t workers;                /* of a PE */
 
 /* Words of one type at each PE, every one 8 bytes apart. */
 enum { W_INC, W_FETCH_INC, W_ADD, W_FETCH_ADD, W_AND, W_FETCH_AND, W_OR, W_FETCH_OR, W_XOR, W_FETCH_XOR, W_SWAP, W_CAS,
@@ -79,10 +79,11 @@ TERN_FLOAT_TYPES(FLOAT_WORK)
 
 __global__ void work_kernel(tern_ctx_t ctx, int type, uint64_t *words, struct worker *workers)
 {
-    uint32_t mine = blockIdx.x * blockDim.x + threadIdx.x, id = (uint32_t)tern_my_pe(ctx) * WORKERS + mine;
+    uint32_t mine = blockIdx.x * blockDim.x + threadIdx.x, all = gridDim.x * blockDim.x,
+             id = (uint32_t)tern_my_pe(ctx) * all + mine;
     for (int i = 0; i < tern_n_pes(ctx); i++) {
         int pe = (tern_my_pe(ctx) + i) % tern_n_pes(ctx);
-        struct worker *w = &workers[pe * WORKERS + mine];
+        struct worker *w = &workers[(uint32_t)pe * all + mine];
         switch (type) {
 #define TYPE_CASE(name, T)                                                                                             \
     case TYPE_##name:                                                                                                  \
@@ -189,8 +190,8 @@ static void check_floats(const char *what, int type, const uint64_t *words, cons
 static void play(const struct buffers *b, tern_ctx_t ctx, int type)
 {
     int me = tern_my_pe(), n = tern_n_pes();
-    uint32_t all = (uint32_t)n * WORKERS, wrong = 0;
-    size_t bytes = all * sizeof(struct worker), part = WORKERS * sizeof(struct worker);
+    uint32_t all = (uint32_t)n * workers, wrong = 0;
+    size_t bytes = all * sizeof(struct worker), part = workers * sizeof(struct worker);
     uint64_t words[W_COUNT];
     struct worker *w = (struct worker *)malloc(bytes);
     char what[64];
@@ -202,10 +203,10 @@ static void play(const struct buffers *b, tern_ctx_t ctx, int type)
     cudaMemset(b->own, 0, bytes);
     cudaDeviceSynchronize();
     REQUIRE(tern_barrier_all() == TERN_OK, "%s: %s", what, tern_last_error());
-    REQUIRE(tern_launch(work_kernel, BLOCKS, THREADS, 0, NULL, ctx, type, b->words, b->own) == TERN_OK, "%s: %s", what,
+    REQUIRE(tern_launch(work_kernel, BLOCKS, threads, 0, NULL, ctx, type, b->words, b->own) == TERN_OK, "%s: %s", what,
             tern_last_error());
     for (int pe = 0; pe < n; pe++)
-        REQUIRE(tern_put_on_stream(b->gathered + (size_t)me * WORKERS, b->own + (size_t)pe * WORKERS, part, pe, NULL) ==
+        REQUIRE(tern_put_on_stream(b->gathered + (size_t)me * workers, b->own + (size_t)pe * workers, part, pe, NULL) ==
                     TERN_OK,
                 "%s: %s", what, tern_last_error());
     device_test_wait(what);
@@ -227,13 +228,17 @@ int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? atoi(argv[1]) : 4;
 
+    if (argc > 2)
+        threads = atoi(argv[2]);
+    workers = (uint32_t)(BLOCKS * threads);
+
     for (int check = 0; check < 2; check++) {
         struct buffers b;
         tern_ctx_t ctx;
         device_test_init(&ctx, check);
         b.words = (uint64_t *)tern_malloc(W_COUNT * sizeof *b.words);
-        b.gathered = (struct worker *)tern_malloc((size_t)tern_n_pes() * WORKERS * sizeof *b.gathered);
-        b.own = (struct worker *)tern_malloc((size_t)tern_n_pes() * WORKERS * sizeof *b.own);
+        b.gathered = (struct worker *)tern_malloc((size_t)tern_n_pes() * workers * sizeof *b.gathered);
+        b.own = (struct worker *)tern_malloc((size_t)tern_n_pes() * workers * sizeof *b.own);
         REQUIRE(b.words && b.gathered && b.own, "%s", tern_last_error());
         for (int round = 0; round < (check ? 1 : rounds); round++)
             for (int type = 0; type < TYPE_COUNT; type++)

@@ -71,7 +71,10 @@ go() {
 go "$build/test-device-rma" 1
 case $path-${TEST_DEVICE:-cpu} in
 nodes*) rounds=10 operations=300 sums=100000 ;; # everything shares two cores, and an atomic takes four threads of them
-*-cuda) rounds=10 operations=300 sums=500 ;; # some 50 us an operation, twice that an atomic, one after the other
+*-cuda) # some 50 us an operation, twice that an atomic, one after the other
+    go "$build/test-device-atomic" 1 8
+    rounds=10 operations=300 sums=500
+    ;;
 *)
     go "$build/test-device-atomic" 1
     rounds=40 operations=1000 sums=20000
