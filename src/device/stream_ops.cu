@@ -62,6 +62,23 @@ static __global__ void stream_sync_kernel(tern_ctx_t ctx)
     (void)tern_sync_all_block(ctx);
 }
 
+#ifdef __CUDACC__
+const char *tern_stream_load(void)
+{
+    const void *kernels[] = {(const void *)stream_put_kernel,     (const void *)stream_get_kernel,
+                             (const void *)stream_signal_kernel,  (const void *)stream_wait_kernel,
+                             (const void *)stream_quiet_kernel,   (const void *)stream_barrier_kernel,
+                             (const void *)stream_sync_kernel};
+    for (const void *kernel : kernels) {
+        struct cudaFuncAttributes unused;
+        cudaError_t error = cudaFuncGetAttributes(&unused, kernel);
+        if (error != cudaSuccess)
+            return cudaGetErrorString(error);
+    }
+    return NULL;
+}
+#endif
+
 static unsigned stream_blocks(size_t bytes, int most)
 {
     size_t blocks = (bytes + STREAM_BYTES_BLOCK - 1) / STREAM_BYTES_BLOCK;

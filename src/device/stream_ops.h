@@ -20,8 +20,15 @@ struct tern_stream_copy {
 };
 
 /*
- * Blocks: as many as the caller allows, fewer for small copies; 0: the proxy copies, one warp hands it over. A put_signal
- * of several blocks is two kernels.
+ * CUDA device: have the driver load all kernels now. Loading waits for kernels that run, with a lock of the driver, and
+ * those may wait for what this launch, or a transport's call of the driver, would bring. The GPU's context is current.
+ * NULL, or what went wrong.
+ */
+const char *tern_stream_load(void);
+
+/*
+ * Blocks: as many as the caller allows, fewer for small copies; 0: the proxy copies, one warp hands it over. A
+ * put_signal of several blocks is two kernels.
  */
 tern_status_t tern_stream_put(const tern_ctx_t *ctx, const struct tern_stream_copy *copy, int blocks,
                               tern_stream_t stream);

@@ -49,7 +49,7 @@ echo "path $path, $pes PEs, seed $seed (TEST_SEED)"
 
 # run-pes.py drops the caller's variables
 variables=()
-[ "${TEST_DEVICE:-cpu}" = cuda ] && variables+=(--gpu)
+[ "${TEST_DEVICE:-cpu}" = cuda ] && variables+=(--gpu -e CUDA_MODULE_LOADING=EAGER) # loopback's threads call the driver
 for name in ${!TERN_@}; do variables+=(-e "$name=${!name}"); done
 
 # go NAME ARGUMENT...: a program of the build

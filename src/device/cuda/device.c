@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device/cuda/driver.h"
+#include "device/stream_ops.h"
 
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 
@@ -183,6 +184,16 @@ static tern_status_t open_context(struct tern_device *d, bool current)
                    : tern_cuda_check(tern_cuda.cuCtxSetCurrent(d->context), "make GPU %d current", d->ordinal);
 }
 
+static tern_status_t load_kernels(const struct tern_device *d)
+{
+    const char *why = tern_stream_load();
+    if (!why)
+        return TERN_OK;
+    return tern_error(TERN_ERR_DEVICE,
+                      "GPU %d does not load the runtime's kernels: %s; build for it: meson setup -Dgpu_archs=...",
+                      d->ordinal, why);
+}
+
 tern_status_t tern_device_open(struct tern_rt *rt, int gpu)
 {
     struct tern_device *d = calloc(1, sizeof(*d));
@@ -208,7 +219,9 @@ tern_status_t tern_device_open(struct tern_rt *rt, int gpu)
     status = tern_cuda_enter(d, &scope);
     if (status != TERN_OK)
         goto err_free;
-    status = make_resources(d);
+    status = load_kernels(d);
+    if (status == TERN_OK)
+        status = make_resources(d);
     tern_cuda_leave(&scope);
     if (status != TERN_OK)
         goto err_free;
