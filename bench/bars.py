@@ -29,11 +29,13 @@ BARS = [
 ]
 
 
-def measure(build, pes, args):
-    """The JSON objects that tern-bench prints, or the text of its failure."""
+def measure(build, pes, args, variables=(), program="src/tools/tern-bench"):
+    """The JSON objects that tern-bench (or another program of the build) prints, or the text of its failure."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    command = [os.path.join(root, "test/run-pes.py"), "-n", str(pes), "-t", "120", "--",
-               os.path.join(build, "src/tools/tern-bench"), *args, "--json"]
+    variables = [word for variable in variables for word in ("-e", variable)]
+    args = [*args, "--json"] if program.endswith("tern-bench") else args
+    command = [os.path.join(root, "test/run-pes.py"), "-n", str(pes), "-t", "120", *variables, "--",
+               os.path.join(build, program), *args]
     done = subprocess.run(command, capture_output=True, text=True, check=False,
                           env={**os.environ, "TEST_BUILD_ROOT": os.path.abspath(build)})
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 usage() {
     cat <<'T'
-Usage: scripts/gpu-test.sh --part correct|litmus|bars|sanitize [--filter SUITE]
+Usage: scripts/gpu-test.sh --part correct|litmus|bars|proxy|sanitize [--filter SUITE]
 
 On a machine with an NVIDIA GPU and nvcc; needs meson, ninja, gcc and python3, and neither network nor PMIx.
 
@@ -13,6 +13,7 @@ On a machine with an NVIDIA GPU and nvcc; needs meson, ninja, gcc and python3, a
              of its own; tests that kill PEs come last, each with its own daemon. Under eight minutes.
   litmus     more than a million rounds of each litmus test, with 1, 2, 4 and 8 PEs that play in several blocks of four warps
   bars       tern-bench against the floors measured in the same run (bench/bars.py)
+  proxy      tern-bench over the proxy's null and loopback transports (bench/proxy.py)
   sanitize   compute-sanitizer (memcheck, racecheck, synccheck) on device and litmus tests with 1 and 2 PEs
              (test/sanitize/gpu.py)
   --filter   only this suite of the part; litmus: this number of PEs; sanitize: runs whose name contains it
@@ -33,7 +34,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 case $part in
-correct | litmus | bars | sanitize) ;;
+correct | litmus | bars | proxy | sanitize) ;;
 *) usage >&2; exit 2 ;;
 esac
 
@@ -78,7 +79,7 @@ job() {
 }
 
 part_correct() {
-    local suites pes dtype
+    local suites pes dtype path
     export TEST_LAUNCHER=${TEST_LAUNCHER:-fork}
     suites=$("${meson[@]}" introspect build-cuda --tests | python3 -c '
 import json, sys
@@ -103,8 +104,11 @@ print(*[n for n in names if n not in ("repo", "install", "nvcc", "cluster", "fau
     # last of all: what hangs here is killed, which can take the MPS server with it
     if [ -z "$filter" ] || [ "$filter" = paths ]; then
         mkdir -p "$logs/tmp"
-        job "path loopback, 2 PEs" env TEST_BUILD_ROOT="$PWD/build-cuda" TEST_SOURCE_ROOT="$PWD" TEST_DEVICE=cuda \
-            TMPDIR="$logs/tmp" scripts/with-mps.sh test/path/path.sh loopback 2
+        for path in "loopback 2" "loopback 4" "loopback-threads 4" "loopback-faults 2"; do
+            # shellcheck disable=SC2086 # two words
+            job "path ${path/ /, } PEs" env TEST_BUILD_ROOT="$PWD/build-cuda" TEST_SOURCE_ROOT="$PWD" TEST_DEVICE=cuda \
+                TMPDIR="$logs/tmp" scripts/with-mps.sh test/path/path.sh $path
+        done
     fi
 }
 
@@ -144,6 +148,12 @@ part_sanitize() {
 
 part_bars() {
     job "bars" scripts/with-mps.sh env TEST_BUILD_ROOT="$PWD/build-cuda" bench/bars.py --build build-cuda --logs "$logs"
+    cat "$logs/jobs.txt"
+}
+
+part_proxy() {
+    job "proxy" scripts/with-mps.sh env TEST_BUILD_ROOT="$PWD/build-cuda" bench/proxy.py --build build-cuda --logs "$logs" \
+        --filter "$filter"
     cat "$logs/jobs.txt"
 }
 

@@ -25,8 +25,8 @@ def check_line(o, test, pes):
     expect(o["floor_us"] > 0 and abs(o["ratio"] - o["us_median"] / o["floor_us"]) < 0.01 * o["ratio"] + 0.01, f"ratio: {o}")
 
 
-def bench(pes, test, args, sizes=None):
-    lines = json_lines(run(pes, PROGRAM, [test, *args, *QUICK]))
+def bench(pes, test, args, sizes=None, env=None):
+    lines = json_lines(run(pes, PROGRAM, [test, *args, *QUICK], env=env))
     for o in lines:
         check_line(o, test, pes)
     if sizes is not None and lines:
@@ -79,6 +79,18 @@ def case_meet():
         bench(2, "barrier", ["-s", scope])
         bench(2, "sync", ["-s", scope])
     bench(3, "sync", ["--released"])
+
+
+def case_proxy():
+    """The way through the proxy, over loopback; a job without one is told what it lacks."""
+    env = {"TERN_DISABLE_P2P": "1", "TERN_TRANSPORT": "loopback"}
+    for pes in (2, 4):
+        bench(pes, "proxy-issue", ["-t", 8, "-c", 2], env=env)
+        bench(pes, "proxy-rate", ["-t", 8, "-c", 5], env=env)
+    bench(2, "proxy-issue", ["--released"], env=env)
+    bench(2, "proxy-nop", ["-t", 3], env=env)
+    done = run(2, PROGRAM, ["proxy-nop"])
+    expect(done.returncode == 1 and "TERN_DISABLE_P2P=1" in done.stderr, f"no remedy: {done.stderr}")
 
 
 def case_table():

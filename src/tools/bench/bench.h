@@ -3,6 +3,7 @@
  *   main.c     samples, statistics, checks       tests.cu   kernels that use Tern's device API
  *   options.c  command line                      floors.cu  raw loops of the same shape, which bound what is possible
  *   output.c   table, JSON, plot                 check.cu   filling and verifying of memory, and tests made only to verify
+ *                                                proxy.cu   tests and raw loops of the way through the proxy
  *
  * A test runs `rounds` operations inside one kernel, between two readings of the device's clock; that is one sample. Test
  * and floor take turns, sample by sample, so that both see the same machine.
@@ -32,7 +33,10 @@ enum bench_who { BENCH_FIRST, BENCH_PAIR, BENCH_ALL };
     X(PUT_SIGNAL, "put-signal-pingpong", BENCH_PAIR,  8, 65536,   "put_signal there and back: time of the round trip") \
     X(ATOMIC,     "atomic",              BENCH_FIRST, 0, 0,       "atomics of each thread on its own word") \
     X(BARRIER,    "barrier",             BENCH_ALL,   0, 0,       "barrier_all of all PEs, behind puts of the size to each PE") \
-    X(SYNC,       "sync",                BENCH_ALL,   0, 0,       "sync_all of all PEs")
+    X(SYNC,       "sync",                BENCH_ALL,   0, 0,       "sync_all of all PEs") \
+    X(ISSUE,      "proxy-issue",         BENCH_FIRST, 0, 0,       "handing a put of 16 bytes to the proxy, in bursts of 32") \
+    X(NOP,        "proxy-nop",           BENCH_FIRST, 0, 0,       "an entry that does nothing, and the proxy's answer") \
+    X(RATE,       "proxy-rate",          BENCH_FIRST, 0, 0,       "a p of 8 bytes of each thread, one quiet at the end")
 /* clang-format on */
 enum bench_test {
 #define BENCH_ENUM(id, name, who, min, max, text) BENCH_##id,
@@ -40,6 +44,9 @@ enum bench_test {
 #undef BENCH_ENUM
     BENCH_TEST_COUNT
 };
+
+/* The last ones go through the proxy, whatever the peer. */
+#define BENCH_PROXIED(test) ((test) >= BENCH_ISSUE)
 
 /* X(enumerator, name); the ones that return the old value first, then those that do not */
 #define BENCH_OPS(X)                                                                                                   \
@@ -123,6 +130,16 @@ tern_status_t bench_p_verify_launch(const struct bench_args *a, const char *at, 
 /* Tests that verify each of their rounds: put-signal-pingpong, barrier, sync. */
 tern_status_t bench_rounds_launch(enum bench_test test, const tern_ctx_t *ctx, const struct bench_args *a, int blocks,
                                   int threads);
+
+/* ---- proxy.cu: tests that are BENCH_PROXIED; open before, with the thread that answers the raw loop of proxy-nop ------------- */
+bool bench_proxy_open(bool echo, bool few_cores);
+void bench_proxy_close(void);
+tern_status_t bench_proxy_launch(enum bench_test test, const tern_ctx_t *ctx, const struct bench_args *a, int blocks,
+                                 int threads);
+tern_status_t bench_proxy_floor_launch(enum bench_test test, const struct bench_args *a, int blocks, int threads);
+/* Every PE: what it got by proxy-rate, whose last round was number `last`. */
+tern_status_t bench_rate_verify_launch(const struct bench_args *a, int blocks, int threads, uint64_t last,
+                                       struct bench_out *out);
 
 /* Device memory of this PE alone, zeroed; NULL on failure. Copies end before they return. */
 void *bench_alloc(size_t bytes);

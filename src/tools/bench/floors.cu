@@ -418,6 +418,12 @@ const char *bench_floor_name(enum bench_test test, enum bench_floor floor, const
         return "the atomic instruction";
     case BENCH_BARRIER:
         return "unit barrier, st.release to all, ld.acquire";
+    case BENCH_ISSUE:
+        return a->released ? "ticket, space, st" : "fence.gpu, ticket, space, st";
+    case BENCH_NOP:
+        return "st and ld of pinned memory, a CPU thread";
+    case BENCH_RATE:
+        return "ticket, st";
     default:
         return a->released ? "unit barrier, st.relaxed to all, ld.acquire" : "unit barrier, st.release to all, ld.acquire";
     }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bench.h"
 
@@ -50,7 +51,7 @@ static bool open_memory(struct bench *b)
 {
     uint64_t max = (b->o.max + 15) & ~(uint64_t)15, count = (uint64_t)thread_count(b), pes = (uint64_t)b->info.n_pes;
     uint64_t blocks = (uint64_t)b->o.blocks;
-    uint64_t elements = (count + 64) * sizeof(uint64_t);
+    uint64_t elements = (count + 64) * 16;
     uint64_t src = b->o.test == BENCH_PUT_SIGNAL ? blocks * max : max;
     uint64_t dst = b->o.test == BENCH_BARRIER ? pes * max : src;
     uint64_t lines = (blocks > pes ? blocks : pes) * BENCH_LINE * sizeof(uint64_t);
@@ -111,6 +112,7 @@ static void close_memory(struct bench *b)
         for (size_t i = 0; i < sizeof symmetric / sizeof symmetric[0]; i++)
             tern_free(symmetric[i]);
     }
+    bench_proxy_close();
     bench_free(b->args.out);
     bench_free((void *)b->args.all_words);
     bench_free((void *)b->args.all_dst);
@@ -166,8 +168,15 @@ static bool set_up(struct bench *b)
     a->never = 0x5555aaaa12345678u;
     b->takes_part = a->pe == 0 || who == BENCH_ALL || (who == BENCH_PAIR && a->pe == 1);
     b->is_target = a->pe == (a->n_pes == 1 ? 0 : 1);
+    if (BENCH_PROXIED(b->o.test) && !(b->ctx.flags & TERN_CTX_PROXY))
+        return fail("this job needs no proxy: set TERN_DISABLE_P2P=1, TERN_TRANSPORT (null, loopback, ...) and start two PEs");
     if (!open_memory(b) || !open_peers(b))
         return false;
+    if (BENCH_PROXIED(b->o.test)) {
+        bool few_cores = sysconf(_SC_NPROCESSORS_ONLN) < 4L * a->n_pes;
+        if (!bench_proxy_open(b->o.test == BENCH_NOP && a->pe == 0, few_cores))
+            return fail("no pinned memory or no thread for the raw loop");
+    }
     b->place = (struct bench_place){.pes = a->n_pes, .sharers = b->info.sharers, .path = path_name(b), .machine = b->info.device};
     return true;
 }
@@ -232,7 +241,10 @@ static int sample_test(struct bench *b, double *us, int64_t *wrong)
         return SAMPLE_FAILED;
     b->args.base = b->base;
     b->base += b->args.warmup + b->args.rounds;
-    if (b->takes_part)
+    if (b->takes_part && BENCH_PROXIED(b->o.test))
+        done = end_sample(b, bench_proxy_launch((enum bench_test)b->o.test, &b->ctx, &b->args, b->o.blocks, b->o.threads), us,
+                          wrong);
+    else if (b->takes_part)
         done = end_sample(b, bench_test_launch((enum bench_test)b->o.test, &b->ctx, &b->args, b->o.blocks, b->o.threads), us,
                           wrong);
     return done;
@@ -247,7 +259,9 @@ static int sample_floor(struct bench *b, enum bench_floor floor, double *us)
         return SAMPLE_FAILED;
     b->args.base = b->floor_base;
     b->floor_base += b->args.warmup + b->args.rounds;
-    if (b->takes_part)
+    if (b->takes_part && BENCH_PROXIED(b->o.test))
+        done = end_sample(b, bench_proxy_floor_launch((enum bench_test)b->o.test, &b->args, b->o.blocks, b->o.threads), us, &wrong);
+    else if (b->takes_part)
         done = end_sample(b, bench_floor_launch((enum bench_test)b->o.test, floor, &b->args, b->o.blocks, b->o.threads), us,
                           &wrong);
     return done;
@@ -255,11 +269,18 @@ static int sample_floor(struct bench *b, enum bench_floor floor, double *us)
 
 /* ---- checks ------------------------------------------------------------------------------------------------------------------------ */
 
+/* Of a copying test, all threads together. */
+static uint64_t verified_bytes(const struct bench *b)
+{
+    return b->o.test == BENCH_ISSUE ? 16 * (uint64_t)thread_count(b) : b->args.bytes;
+}
+
 /* Memory as the test expects it. Words of atomics and elements of g are always set: the tests depend on them. */
 static tern_status_t prepare(struct bench *b)
 {
     struct bench_args *a = &b->args;
-    bool puts = b->o.test == BENCH_PUT || b->o.test == BENCH_PUT_QUIET, gets = b->o.test == BENCH_GET;
+    bool puts = b->o.test == BENCH_PUT || b->o.test == BENCH_PUT_QUIET || b->o.test == BENCH_ISSUE, gets = b->o.test == BENCH_GET;
+    uint64_t bytes = verified_bytes(b);
     tern_status_t status = TERN_OK;
 
     if (b->o.test == BENCH_ATOMIC && b->is_target) {
@@ -271,9 +292,9 @@ static tern_status_t prepare(struct bench *b)
     if (!b->o.check)
         return TERN_OK;
     if ((puts && a->pe == 0) || (gets && b->is_target))
-        status = bench_fill_launch(a->src, a->bytes, BENCH_PATTERN_DATA);
+        status = bench_fill_launch(a->src, bytes, BENCH_PATTERN_DATA);
     if (status == TERN_OK && ((puts && b->is_target) || (gets && a->pe == 0)))
-        status = bench_fill_launch(a->dst, a->bytes, BENCH_PATTERN_CLEAR);
+        status = bench_fill_launch(a->dst, bytes, BENCH_PATTERN_CLEAR);
     if (status == TERN_OK && b->o.test == BENCH_P && b->is_target)
         status = bench_fill_launch(a->dst, (uint64_t)thread_count(b) * 8, BENCH_PATTERN_CLEAR);
     return status;
@@ -287,13 +308,16 @@ static tern_status_t verify_launch(struct bench *b)
     switch (b->o.test) {
     case BENCH_PUT:
     case BENCH_PUT_QUIET:
-        return b->is_target ? bench_verify_launch(a->dst, a->bytes, BENCH_PATTERN_DATA, a->out) : TERN_OK;
+    case BENCH_ISSUE:
+        return b->is_target ? bench_verify_launch(a->dst, verified_bytes(b), BENCH_PATTERN_DATA, a->out) : TERN_OK;
     case BENCH_GET:
         return a->pe == 0 ? bench_verify_launch(a->dst, a->bytes, BENCH_PATTERN_DATA, a->out) : TERN_OK;
     case BENCH_P:
         return b->is_target
                    ? bench_p_verify_launch(a, a->dst, thread_count(b), (uint64_t)a->warmup + a->rounds - 1, a->out)
                    : TERN_OK;
+    case BENCH_RATE:
+        return bench_rate_verify_launch(a, b->o.blocks, b->o.threads, b->base, a->out);
     case BENCH_ATOMIC:
         return b->is_target ? bench_words_verify_launch(a, a->words, thread_count(b), b->base, a->out) : TERN_OK;
     default:
@@ -406,7 +430,12 @@ static double moved_bytes(const struct bench *b)
     case BENCH_SIGNAL:
     case BENCH_BARRIER:
     case BENCH_SYNC:
+    case BENCH_NOP:
         return 0;
+    case BENCH_ISSUE:
+        return 16.0 * thread_count(b);
+    case BENCH_RATE:
+        return 8.0 * thread_count(b);
     case BENCH_P:
     case BENCH_G:
     case BENCH_ATOMIC:
@@ -421,7 +450,8 @@ static bool take_samples(struct bench *b)
     int64_t wrong = 0;
 
     for (int f = 0; f < BENCH_FLOOR_COUNT; f++)
-        b->floor_works[f] = b->direct && bench_floor_name((enum bench_test)b->o.test, (enum bench_floor)f, &b->args) != NULL;
+        b->floor_works[f] = (b->direct || BENCH_PROXIED(b->o.test)) &&
+                            bench_floor_name((enum bench_test)b->o.test, (enum bench_floor)f, &b->args) != NULL;
     for (long i = 0; i < b->o.samples; i++) {
         if (sample_test(b, &b->us[0][i], &wrong) != SAMPLE_DONE)
             return false;
@@ -477,7 +507,7 @@ static bool measure_size(struct bench *b, uint64_t bytes)
         return false;
     if (!take_samples(b))
         return false;
-    if (b->o.test == BENCH_P || b->o.test == BENCH_G || b->o.test == BENCH_ATOMIC)
+    if (b->o.test == BENCH_P || b->o.test == BENCH_G || b->o.test == BENCH_ATOMIC || BENCH_PROXIED(b->o.test))
         r.bytes = (uint64_t)moved_bytes(b);
     if (b->args.pe == 0) {
         sum_up(b, &r);

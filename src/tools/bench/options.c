@@ -55,7 +55,7 @@ static const char usage_tail[] =
     "    -o, --op OP          atomic: operator (default fetch_add)\n"
     "        --stage BYTES    put, put-quiet, get, put-signal-pingpong: shared memory of a block lent to Tern, divided among\n"
     "                         the calling threads or warps (default 0: none)\n"
-    "        --released       sync: with TERN_RELEASED, arrival only\n"
+    "        --released       sync: with TERN_RELEASED, arrival only; proxy-issue: what is put has been released before\n"
     "        --check          verify the data too; wrong bytes or words are counted, and any of them fails the run\n"
     "        --json           one JSON object for each size instead of the table\n"
     "        --plot FILE      draw time over size into FILE (.svg, .png or .pdf) with gnuplot\n"
@@ -301,8 +301,8 @@ static bool check_types(const struct bench_options *o, const struct given *given
         return refuse(o, "has no operator (-o)");
     if (given->type && o->test != BENCH_ATOMIC && o->test != BENCH_P && o->test != BENCH_G)
         return refuse(o, "has no type (-d)");
-    if (o->released && o->test != BENCH_SYNC)
-        return refuse(o, "--released belongs to sync");
+    if (o->released && o->test != BENCH_SYNC && o->test != BENCH_ISSUE)
+        return refuse(o, "--released belongs to sync and proxy-issue");
     if (o->test != BENCH_ATOMIC)
         return true;
     if (o->type < BENCH_TYPE_int32)
