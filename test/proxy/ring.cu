@@ -39,8 +39,10 @@ TERN_DEV void play_hole(tern_ctx_t ctx, uint64_t *remote, uint64_t value, int pe
         return;
     }
     uint64_t ticket = tern_order_ring_ticket(&ring.dev->head, 1);
-    if (ticket >= UNITS && !tern_ring_wait(v, ring, ticket + 1 - UNITS))
-        return;
+    tern_wait_t w = {0, 0, 0};
+    while (ticket + 1 > tern_ring_refresh(ring) + UNITS)
+        if (!tern_via_turn(v, &w))
+            return;
     for (unsigned i = 0; i < value % 2000; i++)
         tern_prim_pause();
     tern_ring_store(v, ring, ticket, tern_entry_word(TERN_ENTRY_p64, (unsigned)pe, tern_via_offset(v, remote), value));
@@ -271,7 +273,7 @@ static void table_open(struct table *t, int channels, int threads, uint32_t seed
     t->ctx.my_pe = t->ctx.near_first = ME;
     t->ctx.near_count = 1;
     t->ctx.n_pes = N_PES;
-    t->ctx.stride = SPAN;
+    t->ctx.stride = state.stride;
     t->ctx.state = t->state_dev;
     t->ctx.rings = t->rings;
     t->ctx.rings_host = t->rings_host;

@@ -20,7 +20,6 @@
 #define REMOTE (1ull << 24)  /* offset of the rows there; here they begin at 0 */
 #define SIGNALS (1ull << 26) /* offset of their signals */
 #define GETS (1ull << 27)    /* offset of what iget takes */
-#define SPAN (1ull << 40)
 #define SEGMENT 2 /* the registered buffer */
 #define HELD_MS 3 /* how long answers are kept back, or a ring not served */
 #define DEADLINE_S 100

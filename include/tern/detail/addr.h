@@ -49,9 +49,11 @@ TERN_DEV_SLOW char *tern_access_slow(const struct tern_state_dev *state, uint32_
 #define TERN_ACCESS(p, ctx, call, addr, bytes, pe, failed, proxied, via)                                               \
     char *p = (char *)(addr) + (int64_t)((pe) - (ctx).my_pe) * (int64_t)(ctx).stride;                                  \
     if (__builtin_expect((ctx).flags & TERN_CTX_SLOW, 0)) {                                                            \
-        p = tern_access_slow((ctx).state, (ctx).flags, (ctx).generation, call, addr, bytes, pe, p);                    \
-        if (!p)                                                                                                        \
-            return failed;                                                                                             \
+        if ((ctx).flags & (TERN_CTX_CHECK | TERN_CTX_SLOTS)) {                                                         \
+            p = tern_access_slow((ctx).state, (ctx).flags, (ctx).generation, call, addr, bytes, pe, p);                \
+            if (!p)                                                                                                    \
+                return failed;                                                                                         \
+        }                                                                                                              \
         if ((ctx).flags & TERN_CTX_PROXY && (proxied))                                                                 \
             return via;                                                                                                \
     }

@@ -49,8 +49,9 @@
     X(ring_space, ld_relaxed_u64, "cached count of units taken: an old one only makes the push look again")             \
     X(ring_taken, ld_acquire_u64, "units that the proxy has taken may be written again; a fence knows them taken")      \
     X(ring_cache, st_release_gpu_u64, "who reads the cached count knows what the thread knew that read the published one") \
-    X(ring_head, ld_relaxed_u64, "a fence waits for every ticket that was drawn before it")                             \
-    X(ring_behind, ld_relaxed_u32, "the same, first look, which is at the low halves of head and cached count")         \
+    X(ring_behind, ld_relaxed_u32, "a fence waits for every ticket that was drawn before it: heads, cached counts")     \
+    X(ring_published, ld_relaxed_u64, "the count of units taken that a fence waits for; fence_taken is behind it")      \
+    X(ring_cache_more, st_relaxed_u64, "ring_cache behind fence_taken, for several rings at once")                      \
     X(fence_taken, fence_gpu, "FENCE is pushed behind what the fence has seen taken")                                   \
     X(ring_slots, ld_relaxed_u64, "reply slots that seem free: who takes one makes sure")                               \
     X(slot_take, rmw_and_u64, "a reply slot has one owner")                                                             \

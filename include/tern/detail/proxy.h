@@ -1,12 +1,12 @@
 /*
- * tern/detail/proxy.h - the way of device calls through the proxy: drawing tickets, storing entries (ring.h), waiting for
- * answers, fence and quiet. All of it out of line: a job whose PEs all reach each other by load/store pays one test of a
- * constant for it.
+ * tern/detail/proxy.h - the way of device calls through the proxy: drawing tickets, storing entries (ring.h), waiting
+ * for answers, fence and quiet. All of it out of line: a job whose PEs all reach each other by load/store pays one test
+ * of a constant for it.
  *
- * A block's operations go through one channel, so what one of its threads pushes after another (in the order of a barrier) is
- * taken in that order. Between drawing a ticket and storing the entry nothing has a deadline, for a hole would stop the ring;
- * only job abort ends that wait, and then the rings are not used again. Whoever needs an answer owns a reply slot before it
- * draws a ticket: take, push, read and free stand in one branch of one lane.
+ * A block's operations go through one channel, so what one of its threads pushes after another (in the order of a
+ * barrier) is taken in that order. Between drawing a ticket and storing the entry nothing has a deadline, for a hole
+ * would stop the ring; only job abort ends that wait, and then the rings are not used again. Whoever needs an answer
+ * owns a reply slot before it draws a ticket: take, push, read and free stand in one branch of one lane.
  */
 #ifndef TERN_DETAIL_PROXY_H
 #define TERN_DETAIL_PROXY_H
@@ -21,6 +21,7 @@ typedef struct tern_via {
     char *rings_host;
     struct tern_state_dev *state;
     char *heap;
+    uint64_t stride;
     uint32_t units, flags;
     uint16_t channels, threads;
     int32_t my_pe;
@@ -28,12 +29,13 @@ typedef struct tern_via {
 
 TERN_DEV tern_via_t tern_via_of(tern_ctx_t ctx)
 {
-    tern_via_t v = {ctx.rings, ctx.rings_host,        ctx.state, ctx.heap, ctx.ring_units, ctx.flags,
-                    ctx.channels, ctx.proxy_threads, ctx.my_pe};
+    tern_via_t v = {ctx.rings,      ctx.rings_host, ctx.state,    ctx.heap,          ctx.stride,
+                    ctx.ring_units, ctx.flags,      ctx.channels, ctx.proxy_threads, ctx.my_pe};
     return v;
 }
 
-/* ---- pushing ------------------------------------------------------------------------------------------------------------- */
+/* ---- pushing
+ * ------------------------------------------------------------------------------------------------------------- */
 
 /* One ring: of the calling block's channel and the thread that serves a PE. */
 typedef struct tern_ring {
@@ -44,7 +46,8 @@ typedef struct tern_ring {
 TERN_DEV tern_ring_t tern_ring_at(tern_via_t v, unsigned thread, unsigned channel)
 {
     unsigned index = TERN_RING_INDEX(v.channels, thread, channel);
-    tern_ring_t ring = {v.rings + index, (struct tern_ring_host *)(v.rings_host + index * TERN_RING_HOST_BYTES(v.units))};
+    tern_ring_t ring = {v.rings + index,
+                        (struct tern_ring_host *)(v.rings_host + index * TERN_RING_HOST_BYTES(v.units))};
     return ring;
 }
 
@@ -55,9 +58,15 @@ TERN_DEV unsigned tern_ring_channel(tern_via_t v)
     return (block + tern_prim_grid_id() * 0x9e3779b1u) & (v.channels - 1u);
 }
 
+/* Thread of a PE. The usual one costs no division, which a push would wait for. */
+TERN_DEV unsigned tern_ring_thread(tern_via_t v, int pe)
+{
+    return v.threads > 1 ? (unsigned)pe % v.threads : 0;
+}
+
 TERN_DEV tern_ring_t tern_ring_of(tern_via_t v, int pe)
 {
-    return tern_ring_at(v, (unsigned)pe % v.threads, tern_ring_channel(v));
+    return tern_ring_at(v, tern_ring_thread(v, pe), tern_ring_channel(v));
 }
 
 /* The published count, which is kept for those who look next. */
@@ -75,16 +84,6 @@ TERN_DEV bool tern_via_turn(tern_via_t v, tern_wait_t *w)
     return !tern_wait_due(w) || tern_abort_status(v.state) == TERN_OK;
 }
 
-/* Until the proxy has taken all below `ticket`. */
-TERN_DEV bool tern_ring_wait(tern_via_t v, tern_ring_t ring, uint64_t ticket)
-{
-    tern_wait_t w = {0, 0, 0};
-    while (tern_ring_refresh(ring) < ticket)
-        if (!tern_via_turn(v, &w))
-            return false;
-    return true;
-}
-
 /* An entry that has been encoded, with slot 0, and perhaps the REPLY behind it. */
 typedef struct tern_entry {
     tern_unit_t units[TERN_ENTRY_MOST];
@@ -99,10 +98,22 @@ TERN_DEV void tern_ring_store(tern_via_t v, tern_ring_t ring, uint64_t ticket, t
 }
 
 #define TERN_TICKET_NONE (~0ull)
+#define TERN_RING_AHEAD 32u /* units: pushes that come that soon look at the published count, the others at its cache  \
+                             */
 
 /*
- * Ticket of the first unit; TERN_TICKET_NONE: the job was aborted. A lane that has space stores before it meets lanes that
- * wait for some, or they would wait for each other.
+ * How far the proxy is, for a push that lacks `lack` units of space. Masses of waiting lanes would fill the bus with
+ * reads; so most look only at what the first ones found, and now and then for themselves, should those be done.
+ */
+TERN_DEV uint64_t tern_ring_space(tern_ring_t ring, uint64_t lack, const tern_wait_t *w)
+{
+    return lack <= TERN_RING_AHEAD || w->polls % TERN_WAIT_POLLS == 0 ? tern_ring_refresh(ring)
+                                                                      : tern_order_ring_space(&ring.dev->taken);
+}
+
+/*
+ * Ticket of the first unit; TERN_TICKET_NONE: the job was aborted. A lane that has space stores before it meets lanes
+ * that wait for some, or they would wait for each other.
  */
 TERN_DEV uint64_t tern_ring_push(tern_via_t v, tern_ring_t ring, tern_entry_t e)
 {
@@ -116,7 +127,7 @@ TERN_DEV uint64_t tern_ring_push(tern_via_t v, tern_ring_t ring, tern_entry_t e)
                     tern_ring_store(v, ring, ticket + i, e.units[i]);
             waits = false;
         } else {
-            taken = tern_ring_refresh(ring);
+            taken = tern_ring_space(ring, ticket + e.count - taken - v.units, &w);
             if (!tern_via_turn(v, &w)) {
                 ticket = TERN_TICKET_NONE;
                 waits = false;
@@ -132,21 +143,36 @@ TERN_DEV void tern_ring_push1(tern_via_t v, tern_ring_t ring, tern_unit_t u)
     tern_ring_push(v, ring, e);
 }
 
-/* ---- answers --------------------------------------------------------------------------------------------------------------- */
+/* ---- answers
+ * --------------------------------------------------------------------------------------------------------------- */
 
 #define TERN_SLOTS_ANY ((1ull << TERN_RING_REPLIES_ANY) - 1) /* for quiets, puts and gets */
 #define TERN_SLOTS_ALL (~0ull)                               /* for g and atomics, so that they go on beside those */
 
-/* One of the reply slots in `which`, if one is free; else -1. The highest, so that g and atomics take from their own first. */
-TERN_DEV int tern_slot_try(tern_ring_t ring, uint64_t which)
+/*
+ * One reply slot of those that `*seen` holds, from bit `start` on; -1: it is not free, and `*seen` are those that are.
+ * The first try is blind, and begins elsewhere for each lane of a warp: they get theirs at once, and wait for the proxy
+ * together.
+ */
+TERN_DEV int tern_slot_try(tern_ring_t ring, unsigned start, uint64_t which, uint64_t *seen)
 {
-    uint64_t seen = tern_order_ring_slots(&ring.dev->slots) & which;
-    int slot = 63 - __clzll((long long)seen);
-    return seen && tern_order_slot_take(&ring.dev->slots, ~(1ull << slot)) >> slot & 1 ? slot : -1;
+    if (!*seen)
+        *seen = tern_order_ring_slots(&ring.dev->slots) & which;
+    if (!*seen)
+        return -1;
+    uint64_t from = *seen >> start | *seen << ((64 - start) & 63);
+    unsigned slot = ((unsigned)__ffsll((long long)from) - 1 + start) & 63;
+    uint64_t were = tern_order_slot_take(&ring.dev->slots, ~(1ull << slot));
+    *seen = were & which & ~(1ull << slot);
+    return were >> slot & 1 ? (int)slot : -1;
 }
 
-/* The answer to what was asked on `ticket`; the slot is free again. False: the job was aborted. */
-TERN_DEV bool tern_reply_wait(tern_via_t v, tern_ring_t ring, int slot, uint64_t ticket, uint64_t *value, tern_status_t *status)
+/*
+ * The answer to what was asked on `ticket`; the slot is free again. False: the job was aborted. `value` may be NULL: it
+ * lies in pinned memory, and loading it takes as long as the way there and back.
+ */
+TERN_DEV bool tern_reply_wait(tern_via_t v, tern_ring_t ring, int slot, uint64_t ticket, uint64_t *value,
+                              tern_status_t *status)
 {
     struct tern_reply *reply = &ring.host->replies[slot];
     tern_wait_t w = {0, 0, 0};
@@ -155,15 +181,16 @@ TERN_DEV bool tern_reply_wait(tern_via_t v, tern_ring_t ring, int slot, uint64_t
            (word & TERN_REPLY_TICKET) != (ticket & TERN_REPLY_TICKET))
         if (!tern_via_turn(v, &w))
             return false;
-    *value = tern_prim_ld_relaxed_u64(&reply->value);
+    if (value)
+        *value = tern_prim_ld_relaxed_u64(&reply->value);
     *status = (tern_status_t)(word >> 56);
     tern_order_slot_free(&ring.dev->slots, 1ull << slot);
     return true;
 }
 
 /*
- * Push an entry with a slot, at bit `slot_bit` of its last unit, and wait for the answer to the ticket of unit `asks`. Take,
- * push, read and free stand in one branch, whose lanes do not wait for those that found no slot free.
+ * Push an entry with a slot, at bit `slot_bit` of its last unit, and wait for the answer to the ticket of unit `asks`.
+ * Take, push, read and free stand in one branch, whose lanes do not wait for those that found no slot free.
  */
 TERN_DEV tern_status_t tern_ring_ask(tern_via_t v, tern_ring_t ring, uint64_t which, tern_entry_t e, unsigned slot_bit,
                                      unsigned asks, uint64_t *value)
@@ -171,9 +198,10 @@ TERN_DEV tern_status_t tern_ring_ask(tern_via_t v, tern_ring_t ring, uint64_t wh
     tern_wait_t w = {0, 0, 0};
     tern_status_t status = TERN_OK;
     bool waits = true, alive = true;
-    *value = 0;
+    uint64_t seen = which;
+    unsigned start = (tern_block_rank() + 8 * blockIdx.x) % TERN_RING_REPLIES_ANY; /* other blocks share the ring */
     do {
-        int slot = tern_slot_try(ring, which);
+        int slot = tern_slot_try(ring, start, which, &seen);
         if (slot >= 0) {
             for (unsigned i = 0; i < TERN_ENTRY_MOST; i++)
                 if (i + 1 == e.count)
@@ -188,7 +216,8 @@ TERN_DEV tern_status_t tern_ring_ask(tern_via_t v, tern_ring_t ring, uint64_t wh
     return alive ? status : tern_abort_status(v.state);
 }
 
-/* ---- words, g, atomics ------------------------------------------------------------------------------------------------------ */
+/* ---- words, g, atomics
+ * ------------------------------------------------------------------------------------------------------ */
 
 TERN_DEV uint64_t tern_via_offset(tern_via_t v, const void *addr)
 {
@@ -211,24 +240,26 @@ TERN_DEV_SLOW void tern_via_word(tern_via_t v, void *dst, uint64_t value, unsign
 
 TERN_DEV_SLOW void tern_via_signal(tern_via_t v, uint64_t *sig, uint64_t value, int add, int pe)
 {
-    tern_ring_push1(v, tern_ring_of(v, pe),
-                    tern_entry_word(add ? TERN_ENTRY_sig_add : TERN_ENTRY_sig_set, (unsigned)pe, tern_via_offset(v, sig), value));
+    tern_ring_push1(
+        v, tern_ring_of(v, pe),
+        tern_entry_word(add ? TERN_ENTRY_sig_add : TERN_ENTRY_sig_set, (unsigned)pe, tern_via_offset(v, sig), value));
 }
 
 TERN_DEV_SLOW uint64_t tern_via_g(tern_via_t v, const void *src, unsigned size, int pe)
 {
     tern_entry_t e = {{tern_entry_g((unsigned)pe, tern_via_offset(v, src), tern_size_log2(size), 0)}, 1};
-    uint64_t value;
+    uint64_t value = 0;
     tern_ring_ask(v, tern_ring_of(v, pe), TERN_SLOTS_ALL, e, TERN_SLOT_BIT_G, 0, &value);
     return value;
 }
 
 /*
- * An atomic at its home. `near`: the target is a load/store peer, whose words direct stores reach too: it comes behind the
- * earlier ones, and is complete when the call returns. `fetch`: the old value is wanted, which comes with completion.
+ * An atomic at its home. `near`: the target is a load/store peer, whose words direct stores reach too: it comes behind
+ * the earlier ones, and is complete when the call returns. `fetch`: the old value is wanted, which comes with
+ * completion.
  */
-TERN_DEV_SLOW uint64_t tern_via_amo(tern_via_t v, void *addr, unsigned amo, unsigned size, uint64_t operand, uint64_t compare,
-                                    bool fetch, bool near, int pe)
+TERN_DEV_SLOW uint64_t tern_via_amo(tern_via_t v, void *addr, unsigned amo, unsigned size, uint64_t operand,
+                                    uint64_t compare, bool fetch, bool near, int pe)
 {
     tern_ring_t ring = tern_ring_of(v, pe);
     uint64_t offset = tern_via_offset(v, addr), value = 0;
@@ -238,13 +269,14 @@ TERN_DEV_SLOW uint64_t tern_via_amo(tern_via_t v, void *addr, unsigned amo, unsi
     if (near)
         tern_order_amo_near();
     if (fetch || near)
-        tern_ring_ask(v, ring, TERN_SLOTS_ALL, e, TERN_SLOT_BIT_AMO, 0, &value);
+        tern_ring_ask(v, ring, TERN_SLOTS_ALL, e, TERN_SLOT_BIT_AMO, 0, fetch ? &value : NULL);
     else
         tern_ring_push(v, ring, e);
     return value;
 }
 
-/* ---- put, get ----------------------------------------------------------------------------------------------------------------- */
+/* ---- put, get
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 /* Segment and offset of local memory; false: it is neither in the heap nor registered. */
 TERN_DEV bool tern_via_local(tern_via_t v, const void *p, uint64_t bytes, unsigned *segment, uint64_t *offset)
@@ -252,7 +284,7 @@ TERN_DEV bool tern_via_local(tern_via_t v, const void *p, uint64_t bytes, unsign
     const struct tern_state_dev *state = v.state;
     *offset = tern_via_offset(v, p);
     *segment = 0;
-    if (*offset < state->stride && bytes <= state->stride - *offset)
+    if (*offset < v.stride && bytes <= v.stride - *offset)
         return true;
     for (unsigned i = 0; i < state->n_buffers; i++) {
         uint64_t base = tern_prim_ld_relaxed_u64(&state->buffers[i].base);
@@ -282,8 +314,8 @@ enum { TERN_VIA_GET = 1, TERN_VIA_WAIT = 2, TERN_VIA_SIGNAL = 4, TERN_VIA_ADD = 
 #define TERN_VIA_MOST (TERN_LONG_BYTES - (1ull << 20)) /* bytes of one entry */
 
 /* One entry, its signal, and a reply to it: consecutive tickets, so that the reply is to this entry. */
-TERN_DEV void tern_via_push_copy(tern_via_t v, unsigned how, uint64_t remote, unsigned segment, uint64_t local, uint64_t bytes,
-                                 uint64_t signal, uint64_t value, int pe)
+TERN_DEV void tern_via_push_copy(tern_via_t v, unsigned how, uint64_t remote, unsigned segment, uint64_t local,
+                                 uint64_t bytes, uint64_t signal, uint64_t value, int pe)
 {
     bool small = !segment && ((remote | local) & 15) == 0 && remote < TERN_SHORT_OFFSET && local < TERN_SHORT_OFFSET &&
                  bytes < TERN_SHORT_BYTES;
@@ -303,15 +335,15 @@ TERN_DEV void tern_via_push_copy(tern_via_t v, unsigned how, uint64_t remote, un
     e.count = units;
     if (how & TERN_VIA_WAIT) {
         e.count++;
-        tern_ring_ask(v, tern_ring_of(v, pe), TERN_SLOTS_ANY, e, TERN_SLOT_BIT_PLAIN, units, &value);
+        tern_ring_ask(v, tern_ring_of(v, pe), TERN_SLOTS_ANY, e, TERN_SLOT_BIT_PLAIN, units, NULL);
     } else {
         tern_ring_push(v, tern_ring_of(v, pe), e);
     }
 }
 
 /* By one thread, behind the entry barrier of its scope. */
-TERN_DEV_SLOW void tern_via_copy(tern_via_t v, unsigned how, void *remote, const void *local, uint64_t bytes, uint64_t *sig,
-                                 uint64_t value, int pe)
+TERN_DEV_SLOW void tern_via_copy(tern_via_t v, unsigned how, void *remote, const void *local, uint64_t bytes,
+                                 uint64_t *sig, uint64_t value, int pe)
 {
     uint64_t at = tern_via_offset(v, remote), signal = sig ? tern_via_offset(v, sig) : 0, offset;
     unsigned segment;
@@ -321,7 +353,10 @@ TERN_DEV_SLOW void tern_via_copy(tern_via_t v, unsigned how, void *remote, const
         return;
     }
     if (!tern_via_local(v, local, bytes, &segment, &offset)) {
-        tern_report_check(v.state, how & TERN_VIA_GET ? TERN_CALL_get : how & TERN_VIA_SIGNAL ? TERN_CALL_put_signal : TERN_CALL_put,
+        tern_report_check(v.state,
+                          how & TERN_VIA_GET      ? TERN_CALL_get
+                          : how & TERN_VIA_SIGNAL ? TERN_CALL_put_signal
+                                                  : TERN_CALL_put,
                           TERN_WHY_BUFFER, local, bytes, pe, 0);
         return;
     }
@@ -333,32 +368,60 @@ TERN_DEV_SLOW void tern_via_copy(tern_via_t v, unsigned how, void *remote, const
     tern_via_push_copy(v, how, at, segment, offset, bytes, signal, value, pe);
 }
 
-/* ---- fence, quiet --------------------------------------------------------------------------------------------------------------- */
+/* ---- fence, quiet
+ * --------------------------------------------------------------------------------------------------------------- */
 
 #define TERN_RINGS_AT_ONCE 8u /* whose counts are loaded together: one load takes as long as all */
 
+/* The ring with this index, or the first of a batch where there are no more. */
+TERN_DEV tern_ring_t tern_ring_number(tern_via_t v, unsigned index)
+{
+    return tern_ring_at(v, index / v.channels, index & (v.channels - 1u));
+}
+
+/* Of the rings from `at` on, those in `behind` have been taken up to `head` (low half). False: the job was aborted. */
+TERN_DEV bool tern_rings_wait(tern_via_t v, unsigned at, const uint32_t *head, uint32_t behind)
+{
+    uint64_t taken[TERN_RINGS_AT_ONCE];
+    uint32_t left = behind;
+    tern_wait_t w = {0, 0, 0};
+    do {
+        for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
+            if (left >> i & 1)
+                taken[i] = tern_order_ring_published(&tern_ring_number(v, at + i).host->taken);
+        for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
+            if (left >> i & 1 && (int32_t)(head[i] - (uint32_t)taken[i]) <= 0)
+                left &= ~(1u << i);
+        if (left && !tern_via_turn(v, &w))
+            return false;
+    } while (left);
+    tern_order_fence_taken();
+    for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
+        if (behind >> i & 1)
+            tern_order_ring_cache_more(&tern_ring_number(v, at + i).dev->taken, taken[i]);
+    return true;
+}
+
 /*
- * All that was pushed before, by whatever thread of this PE, to the proxy threads `first` to `last`, is taken: but what is in
- * the own channel, whose order is its ring's. The first look is at low halves, which differ by what the ring holds and its
- * waiting pushes at most. False: the job was aborted.
+ * All that was pushed before, by whatever thread of this PE, to the proxy threads `first` to `last`, is taken: but what
+ * is in the own channel, whose order is its ring's. The first look is at low halves, which differ by what the ring
+ * holds and its waiting pushes at most. False: the job was aborted.
  */
 TERN_DEV bool tern_via_others_taken(tern_via_t v, unsigned first, unsigned last)
 {
     unsigned own = tern_ring_channel(v), at = TERN_RING_INDEX(v.channels, first, 0u), end = (last + 1) * v.channels;
     for (; at < end; at += TERN_RINGS_AT_ONCE) {
-        uint32_t head[TERN_RINGS_AT_ONCE], taken[TERN_RINGS_AT_ONCE];
+        uint32_t head[TERN_RINGS_AT_ONCE], taken[TERN_RINGS_AT_ONCE], behind = 0;
         for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++) {
             struct tern_ring_dev *ring = v.rings + (at + i < end ? at + i : at);
             head[i] = tern_order_ring_behind((const uint32_t *)&ring->head);
             taken[i] = tern_order_ring_behind((const uint32_t *)&ring->taken);
         }
-        for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++) {
-            unsigned index = at + i < end ? at + i : at, channel = index & (v.channels - 1u);
-            tern_ring_t ring = tern_ring_at(v, index / v.channels, channel);
-            if ((int32_t)(head[i] - taken[i]) > 0 && channel != own &&
-                !tern_ring_wait(v, ring, tern_order_ring_head(&ring.dev->head)))
-                return false;
-        }
+        for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
+            if (at + i < end && (int32_t)(head[i] - taken[i]) > 0 && ((at + i) & (v.channels - 1u)) != own)
+                behind |= 1u << i;
+        if (behind && !tern_rings_wait(v, at, head, behind))
+            return false;
     }
     tern_order_fence_taken();
     return true;
@@ -375,20 +438,20 @@ TERN_DEV_SLOW void tern_via_fence(tern_via_t v, bool block)
 }
 
 /*
- * `pe`: TERN_PE_ALL or a PE. Proxy threads are asked in ascending order, each when the one before it has answered: a lane that
- * held slots of one while it waits for slots of another could wait for lanes of its own warp.
+ * `pe`: TERN_PE_ALL or a PE. Proxy threads are asked in ascending order, each when the one before it has answered: a
+ * lane that held slots of one while it waits for slots of another could wait for lanes of its own warp.
  */
 TERN_DEV_SLOW tern_status_t tern_via_quiet(tern_via_t v, unsigned pe, bool block)
 {
-    unsigned first = pe == TERN_PE_ALL ? 0 : pe % v.threads, last = pe == TERN_PE_ALL ? v.threads - 1u : first;
+    unsigned first = pe == TERN_PE_ALL ? 0 : tern_ring_thread(v, (int)pe),
+             last = pe == TERN_PE_ALL ? v.threads - 1u : first;
     tern_status_t status = TERN_OK;
     if (!block && !tern_via_others_taken(v, first, last))
         return tern_abort_status(v.state);
     for (unsigned thread = first; thread <= last; thread++) {
         tern_entry_t e = {{tern_entry_plain(TERN_ENTRY_quiet, pe, 0)}, 1};
-        uint64_t unused;
         tern_status_t one = tern_ring_ask(v, tern_ring_at(v, thread, tern_ring_channel(v)), TERN_SLOTS_ANY, e,
-                                          TERN_SLOT_BIT_PLAIN, 0, &unused);
+                                          TERN_SLOT_BIT_PLAIN, 0, NULL);
         status = status == TERN_OK ? one : status;
     }
     return status;
