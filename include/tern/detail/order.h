@@ -55,7 +55,8 @@
     X(fence_taken, fence_gpu, "FENCE is pushed behind what the fence has seen taken")                                   \
     X(ring_slots, ld_relaxed_u64, "reply slots that seem free: who takes one makes sure")                               \
     X(slot_take, rmw_and_u64, "a reply slot has one owner")                                                             \
-    X(slot_free, red_or_release_u64, "the answer has been read before the slot is given to the next")                   \
+    X(answer_read, arrived_u64, "the answer's value is in its register before the slot is given to the next")           \
+    X(slot_free, red_or_u64, "the next owner of the slot; the answer's word has been read: the wait ended by it")       \
     X(reply_acquire, ld_acquire_u64, "what the proxy placed before its answer is readable")                             \
     X(strided_join, scope_sync, "iget: all threads' gets are pushed before the leader's quiet")                         \
     X(meet_quiet, scope_status, "barrier: the leader's quiet of the proxied operations comes before any flag")          \
@@ -187,13 +188,17 @@ enum {
         tern_prim_st_relaxed_u64(p, old & v);                                                                          \
         return old;                                                                                                    \
     }
-#define TERN_ORDER_DEF_red_or_release_u64(name)                                                                        \
+#define TERN_ORDER_DEF_red_or_u64(name)                                                                                \
     TERN_ORDER void tern_order_##name(uint64_t *p, uint64_t v)                                                         \
     {                                                                                                                  \
-        if (TERN_ORDER_MUTATED(name))                                                                                  \
+        if (!TERN_ORDER_MUTATED(name))                                                                                 \
             tern_prim_red_or_u64(p, v);                                                                                \
-        else                                                                                                           \
-            tern_prim_red_or_release_gpu_u64(p, v);                                                                    \
+    }
+#define TERN_ORDER_DEF_arrived_u64(name)                                                                               \
+    TERN_ORDER void tern_order_##name(uint64_t v)                                                                      \
+    {                                                                                                                  \
+        if (!TERN_ORDER_MUTATED(name))                                                                                 \
+            tern_prim_arrived(v);                                                                                      \
     }
 #define TERN_ORDER_DEF_fence_async(name)                                                                               \
     TERN_ORDER void tern_order_##name(void)                                                                            \

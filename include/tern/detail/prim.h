@@ -11,7 +11,7 @@
  *   uintN_t tern_prim_rmw_cas_uN(uintN_t *p, uintN_t compare, uintN_t value)
  *   void    tern_prim_red_{add,and,or,xor}_uN(uintN_t *p, uintN_t v)           the same without a result
  *   float   tern_prim_rmw_add_f32(float *p, float v), double tern_prim_rmw_add_f64(double *p, double v)
- *   void    tern_prim_red_or_release_gpu_u64(uint64_t *p, uint64_t v)          release at GPU scope
+ *   void    tern_prim_arrived(uint64_t v)                      the load of v is over before what follows: a branch depends on it
  *   void    tern_prim_st_unit(uint64_t *p, uint64_t w0, uint64_t w1)           two relaxed 8-byte stores, system scope, 16-byte aligned
  *   uint32_t tern_prim_grid_id(void)                           differs from launch to launch, perhaps
  *   void    tern_prim_fence_sys(void), tern_prim_fence_gpu(void)               acquire-release fences

@@ -167,12 +167,9 @@ TERN_PRIM_RED(xor, 64)
 TERN_PRIM_CAS(32)
 TERN_PRIM_CAS(64)
 
-static inline void tern_prim_red_or_release_gpu_u64(uint64_t *p, uint64_t v)
+static inline void tern_prim_arrived(uint64_t v)
 {
-    tern_cpu_note_store(p);
-    TERN_PRIM_WEAK_RELEASE(0)
-    TERN_PRIM_WEAK_SETTLE(p, 8)
-    __atomic_fetch_or(p, v, __ATOMIC_RELEASE);
+    (void)v;
 }
 static inline void tern_prim_st_unit(uint64_t *p, uint64_t w0, uint64_t w1)
 {

@@ -98,8 +98,9 @@ TERN_DEV void tern_ring_store(tern_via_t v, tern_ring_t ring, uint64_t ticket, t
 }
 
 #define TERN_TICKET_NONE (~0ull)
-#define TERN_RING_AHEAD 32u /* units: pushes that come that soon look at the published count, the others at its cache  \
-                             */
+#define TERN_RING_AHEAD                                                                                                \
+    32u /* units: pushes that come that soon look at the published count, the others at its cache                      \
+         */
 
 /*
  * How far the proxy is, for a push that lacks `lack` units of space. Masses of waiting lanes would fill the bus with
@@ -111,36 +112,49 @@ TERN_DEV uint64_t tern_ring_space(tern_ring_t ring, uint64_t lack, const tern_wa
                                                                       : tern_order_ring_space(&ring.dev->taken);
 }
 
+/* A ticket, and the count of units taken that was read with it. */
+typedef struct tern_draw {
+    uint64_t ticket, taken;
+} tern_draw_t;
+
+/* Both are on their way while the caller encodes the entry, so this comes first. What is drawn must be filled. */
+TERN_DEV tern_draw_t tern_ring_draw(tern_ring_t ring, unsigned units)
+{
+    tern_draw_t draw;
+    draw.ticket = tern_order_ring_ticket(&ring.dev->head, units);
+    draw.taken = tern_order_ring_space(&ring.dev->taken);
+    return draw;
+}
+
 /*
  * Ticket of the first unit; TERN_TICKET_NONE: the job was aborted. A lane that has space stores before it meets lanes
  * that wait for some, or they would wait for each other.
  */
-TERN_DEV uint64_t tern_ring_push(tern_via_t v, tern_ring_t ring, tern_entry_t e)
+TERN_DEV uint64_t tern_ring_fill(tern_via_t v, tern_ring_t ring, tern_draw_t draw, tern_entry_t e)
 {
-    uint64_t ticket = tern_order_ring_ticket(&ring.dev->head, e.count), taken = tern_order_ring_space(&ring.dev->taken);
     tern_wait_t w = {0, 0, 0};
     bool waits = true;
     do {
-        if (ticket + e.count - taken <= v.units) {
+        if (draw.ticket + e.count - draw.taken <= v.units) {
             for (unsigned i = 0; i < TERN_ENTRY_MOST; i++)
                 if (i < e.count)
-                    tern_ring_store(v, ring, ticket + i, e.units[i]);
+                    tern_ring_store(v, ring, draw.ticket + i, e.units[i]);
             waits = false;
         } else {
-            taken = tern_ring_space(ring, ticket + e.count - taken - v.units, &w);
+            draw.taken = tern_ring_space(ring, draw.ticket + e.count - draw.taken - v.units, &w);
             if (!tern_via_turn(v, &w)) {
-                ticket = TERN_TICKET_NONE;
+                draw.ticket = TERN_TICKET_NONE;
                 waits = false;
             }
         }
     } while (tern_prim_unknown(waits));
-    return ticket;
+    return draw.ticket;
 }
 
-TERN_DEV void tern_ring_push1(tern_via_t v, tern_ring_t ring, tern_unit_t u)
+TERN_DEV void tern_ring_fill1(tern_via_t v, tern_ring_t ring, tern_draw_t draw, tern_unit_t u)
 {
     tern_entry_t e = {{u}, 1};
-    tern_ring_push(v, ring, e);
+    tern_ring_fill(v, ring, draw, e);
 }
 
 /* ---- answers
@@ -181,8 +195,10 @@ TERN_DEV bool tern_reply_wait(tern_via_t v, tern_ring_t ring, int slot, uint64_t
            (word & TERN_REPLY_TICKET) != (ticket & TERN_REPLY_TICKET))
         if (!tern_via_turn(v, &w))
             return false;
-    if (value)
+    if (value) {
         *value = tern_prim_ld_relaxed_u64(&reply->value);
+        tern_order_answer_read(*value);
+    }
     *status = (tern_status_t)(word >> 56);
     tern_order_slot_free(&ring.dev->slots, 1ull << slot);
     return true;
@@ -206,7 +222,7 @@ TERN_DEV tern_status_t tern_ring_ask(tern_via_t v, tern_ring_t ring, uint64_t wh
             for (unsigned i = 0; i < TERN_ENTRY_MOST; i++)
                 if (i + 1 == e.count)
                     e.units[i].w[slot_bit >> 6] |= (uint64_t)slot << (slot_bit & 63);
-            uint64_t ticket = tern_ring_push(v, ring, e);
+            uint64_t ticket = tern_ring_fill(v, ring, tern_ring_draw(ring, e.count), e);
             alive = ticket != TERN_TICKET_NONE && tern_reply_wait(v, ring, slot, ticket + asks, value, &status);
             waits = false;
         } else {
@@ -232,16 +248,20 @@ TERN_DEV unsigned tern_size_log2(unsigned size)
 /* A store of 1, 2, 4 or 8 bytes, whose value the entry carries. */
 TERN_DEV_SLOW void tern_via_word(tern_via_t v, void *dst, uint64_t value, unsigned size, int pe)
 {
+    tern_ring_t ring = tern_ring_of(v, pe);
+    tern_draw_t draw = tern_ring_draw(ring, 1);
     uint64_t offset = tern_via_offset(v, dst);
-    tern_ring_push1(v, tern_ring_of(v, pe),
+    tern_ring_fill1(v, ring, draw,
                     size == 8 ? tern_entry_word(TERN_ENTRY_p64, (unsigned)pe, offset, value)
                               : tern_entry_p((unsigned)pe, offset, (uint32_t)value, tern_size_log2(size)));
 }
 
 TERN_DEV_SLOW void tern_via_signal(tern_via_t v, uint64_t *sig, uint64_t value, int add, int pe)
 {
-    tern_ring_push1(
-        v, tern_ring_of(v, pe),
+    tern_ring_t ring = tern_ring_of(v, pe);
+    tern_draw_t draw = tern_ring_draw(ring, 1);
+    tern_ring_fill1(
+        v, ring, draw,
         tern_entry_word(add ? TERN_ENTRY_sig_add : TERN_ENTRY_sig_set, (unsigned)pe, tern_via_offset(v, sig), value));
 }
 
@@ -271,7 +291,7 @@ TERN_DEV_SLOW uint64_t tern_via_amo(tern_via_t v, void *addr, unsigned amo, unsi
     if (fetch || near)
         tern_ring_ask(v, ring, TERN_SLOTS_ALL, e, TERN_SLOT_BIT_AMO, 0, fetch ? &value : NULL);
     else
-        tern_ring_push(v, ring, e);
+        tern_ring_fill(v, ring, tern_ring_draw(ring, e.count), e);
     return value;
 }
 
@@ -317,10 +337,14 @@ enum { TERN_VIA_GET = 1, TERN_VIA_WAIT = 2, TERN_VIA_SIGNAL = 4, TERN_VIA_ADD = 
 TERN_DEV void tern_via_push_copy(tern_via_t v, unsigned how, uint64_t remote, unsigned segment, uint64_t local,
                                  uint64_t bytes, uint64_t signal, uint64_t value, int pe)
 {
+    tern_ring_t ring = tern_ring_of(v, pe);
     bool small = !segment && ((remote | local) & 15) == 0 && remote < TERN_SHORT_OFFSET && local < TERN_SHORT_OFFSET &&
                  bytes < TERN_SHORT_BYTES;
-    bool has_signal = how & TERN_VIA_SIGNAL;
+    bool has_signal = how & TERN_VIA_SIGNAL, waits = how & TERN_VIA_WAIT;
     unsigned units = (small ? 1u : 2u) + has_signal;
+    tern_draw_t draw = {0, 0};
+    if (!waits)
+        draw = tern_ring_draw(ring, units);
     unsigned op = how & TERN_VIA_GET ? (small ? TERN_ENTRY_get_s : TERN_ENTRY_get_l)
                   : has_signal       ? (small ? TERN_ENTRY_put_s_sig : TERN_ENTRY_put_l_sig)
                                      : (small ? TERN_ENTRY_put_s : TERN_ENTRY_put_l);
@@ -332,13 +356,11 @@ TERN_DEV void tern_via_push_copy(tern_via_t v, unsigned how, uint64_t remote, un
     e.units[1] = small ? behind : tern_entry_local(segment, local);
     e.units[2] = small ? reply : behind;
     e.units[3] = reply;
-    e.count = units;
-    if (how & TERN_VIA_WAIT) {
-        e.count++;
-        tern_ring_ask(v, tern_ring_of(v, pe), TERN_SLOTS_ANY, e, TERN_SLOT_BIT_PLAIN, units, NULL);
-    } else {
-        tern_ring_push(v, tern_ring_of(v, pe), e);
-    }
+    e.count = units + waits;
+    if (waits)
+        tern_ring_ask(v, ring, TERN_SLOTS_ANY, e, TERN_SLOT_BIT_PLAIN, units, NULL);
+    else
+        tern_ring_fill(v, ring, draw, e);
 }
 
 /* By one thread, behind the entry barrier of its scope. */
@@ -433,8 +455,10 @@ TERN_DEV_SLOW void tern_via_fence(tern_via_t v, bool block)
     unsigned channel = tern_ring_channel(v);
     if (!block && !tern_via_others_taken(v, 0, v.threads - 1u))
         return;
-    for (unsigned thread = 0; thread < v.threads; thread++)
-        tern_ring_push1(v, tern_ring_at(v, thread, channel), tern_entry_plain(TERN_ENTRY_fence, 0, 0));
+    for (unsigned thread = 0; thread < v.threads; thread++) {
+        tern_ring_t ring = tern_ring_at(v, thread, channel);
+        tern_ring_fill1(v, ring, tern_ring_draw(ring, 1), tern_entry_plain(TERN_ENTRY_fence, 0, 0));
+    }
 }
 
 /*
