@@ -11,6 +11,7 @@
 #include "proxy/engine.h"
 
 #define TURN_ENTRIES 64      /* of a ring in a turn */
+#define PREFETCH 2           /* rings ahead: a line that a kernel has written takes some 100 ns */
 #define TURN_BATCH 128       /* entries taken before they are posted, while they are in the cache */
 #define CLOCK_TURNS 64u      /* between looks at the clock */
 #define SPIN_NS 200000u      /* of empty turns before naps begin */
@@ -181,6 +182,8 @@ bool tern_engine_turn(struct tern_proxy_thread *t)
     if (t->turns++ % CLOCK_TURNS == 0)
         seldom(t);
     for (int c = 0; c < px->channels; c++) {
+        if (c + PREFETCH < px->channels)
+            tern_intake_prefetch(t, c + PREFETCH, 0);
         int taken = tern_intake_ring(t, c, TURN_ENTRIES);
         if (taken <= 0)
             continue;

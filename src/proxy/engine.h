@@ -169,6 +169,12 @@ static inline void tern_dest_count(struct tern_dest *dest, uint64_t number, uint
  * none, though one is there: its destination has no room.
  */
 int tern_intake_ring(struct tern_proxy_thread *t, int channel, int most);
+/* Have the cache load what comes `ahead` units behind the next entry of a ring. */
+static inline void tern_intake_prefetch(const struct tern_proxy_thread *t, int channel, unsigned ahead)
+{
+    const struct tern_ring_in *ring = &t->rings[channel];
+    __builtin_prefetch(&ring->units[(ring->next + ahead) & (t->px->units - 1)]);
+}
 /* A ring's answer. */
 void tern_reply_store(struct tern_proxy_thread *t, int channel, unsigned slot, uint64_t ticket, uint64_t value,
                       tern_status_t status);

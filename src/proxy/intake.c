@@ -370,6 +370,7 @@ int tern_intake_ring(struct tern_proxy_thread *t, int channel, int most)
     e.channel = channel;
     while (taken < most && (count = entry_load(ring, t->px->units, e.u))) {
         e.ticket = ring->next;
+        tern_intake_prefetch(t, channel, 4); /* the next line: kernels have written it, so it is in nobody's cache here */
         if (!entry_take(&e)) {
             ring->stalls++;
             if (!taken)

@@ -227,7 +227,7 @@ static struct tern_ring_host *table_ring(const struct table *t, int i)
 
 static void table_open(struct table *t, int channels, int threads, uint32_t seed, int only)
 {
-    struct tern_ring_dev fresh = {0, 0, ~0ull, {0}};
+    struct tern_ring_dev fresh = {0, 0, ~0ull, 0, 0, {0}};
     struct tern_buffer_dev buffers[SEGMENT] = {};
     struct tern_state_dev state = {};
     memset(t, 0, sizeof *t);

@@ -52,6 +52,8 @@
     X(ring_behind, ld_relaxed_u32, "a fence waits for every ticket that was drawn before it: heads, cached counts")     \
     X(ring_published, ld_relaxed_u64, "the count of units taken that a fence waits for; fence_taken is behind it")      \
     X(ring_cache_more, st_relaxed_u64, "ring_cache behind fence_taken, for several rings at once")                      \
+    X(ring_claim, cas_u32, "one thread at a time reads published counts for all fences that wait for them")             \
+    X(ring_unclaim, st_relaxed_u32, "the next may; what it reads is newer, whether or not it sees this one's caches")   \
     X(fence_taken, fence_gpu, "FENCE is pushed behind what the fence has seen taken")                                   \
     X(ring_slots, ld_relaxed_u64, "reply slots that seem free: who takes one makes sure")                               \
     X(slot_take, rmw_and_u64, "a reply slot has one owner")                                                             \
@@ -110,6 +112,12 @@ enum {
     {                                                                                                                  \
         if (!TERN_ORDER_MUTATED(name))                                                                                 \
             tern_prim_st_relaxed_u64(p, v);                                                                            \
+    }
+#define TERN_ORDER_DEF_st_relaxed_u32(name)                                                                            \
+    TERN_ORDER void tern_order_##name(uint32_t *p, uint32_t v)                                                         \
+    {                                                                                                                  \
+        if (!TERN_ORDER_MUTATED(name))                                                                                 \
+            tern_prim_st_relaxed_u32(p, v);                                                                            \
     }
 #define TERN_ORDER_DEF_red_add_u64(name)                                                                               \
     TERN_ORDER void tern_order_##name(uint64_t *p, uint64_t v)                                                         \

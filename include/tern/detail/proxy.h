@@ -401,27 +401,44 @@ TERN_DEV tern_ring_t tern_ring_number(tern_via_t v, unsigned index)
     return tern_ring_at(v, index / v.channels, index & (v.channels - 1u));
 }
 
-/* Of the rings from `at` on, those in `behind` have been taken up to `head` (low half). False: the job was aborted. */
-TERN_DEV bool tern_rings_wait(tern_via_t v, unsigned at, const uint32_t *head, uint32_t behind)
+/* The published counts of a batch go to its caches: all of them, for others wait for some of these, too. */
+TERN_DEV void tern_rings_refresh(tern_via_t v, unsigned at)
 {
     uint64_t taken[TERN_RINGS_AT_ONCE];
-    uint32_t left = behind;
-    tern_wait_t w = {0, 0, 0};
-    do {
-        for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
-            if (left >> i & 1)
-                taken[i] = tern_order_ring_published(&tern_ring_number(v, at + i).host->taken);
-        for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
-            if (left >> i & 1 && (int32_t)(head[i] - (uint32_t)taken[i]) <= 0)
-                left &= ~(1u << i);
-        if (left && !tern_via_turn(v, &w))
-            return false;
-    } while (left);
+    unsigned end = v.threads * v.channels;
+    for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
+        taken[i] = tern_order_ring_published(&tern_ring_number(v, at + i < end ? at + i : at).host->taken);
     tern_order_fence_taken();
     for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
-        if (behind >> i & 1)
-            tern_order_ring_cache_more(&tern_ring_number(v, at + i).dev->taken, taken[i]);
-    return true;
+        if (at + i < end)
+            tern_order_ring_cache_more(&v.rings[at + i].taken, taken[i]);
+}
+
+/*
+ * Of the rings from `at` on, those in `behind` have been taken up to `head` (low half). One at a time reads the
+ * published counts over the bus, the others look at what it finds: 64 blocks that fence would fill the bus, and take
+ * the lines that the proxy writes away from it. Who reads waits for nobody meanwhile. False: the job was aborted.
+ */
+TERN_DEV bool tern_rings_wait(tern_via_t v, unsigned at, const uint32_t *head, uint32_t behind)
+{
+    uint32_t *reading = &v.rings[at].reading;
+    tern_wait_t w = {0, 0, 0};
+    bool waits = true, alive = true;
+    do {
+        if (tern_order_ring_claim(reading, 0, 1) == 0) {
+            tern_rings_refresh(v, at);
+            tern_order_ring_unclaim(reading, 0);
+        }
+        for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
+            if (behind >> i & 1 &&
+                (int32_t)(head[i] - tern_order_ring_behind((const uint32_t *)&v.rings[at + i].taken)) <= 0)
+                behind &= ~(1u << i);
+        if (behind)
+            waits = alive = tern_via_turn(v, &w);
+        else
+            waits = false;
+    } while (tern_prim_unknown(waits));
+    return alive;
 }
 
 /*

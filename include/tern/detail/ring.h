@@ -22,7 +22,8 @@ struct tern_ring_dev {
     uint64_t head;              /* next ticket */
     uint64_t taken;             /* cache of the published word, never ahead of it */
     uint64_t slots;             /* reply slots that are free, bit by bit */
-    uint64_t pad[13];
+    uint32_t reading, pad0;     /* 1: somebody reads published counts, of this ring and some behind it, for their caches */
+    uint64_t pad[12];
 };
 
 /* An answer: value first, then `word` with release. The word starts as all ones. */
