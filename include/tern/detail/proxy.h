@@ -444,12 +444,14 @@ TERN_DEV bool tern_rings_wait(tern_via_t v, unsigned at, const uint32_t *head, u
 /*
  * All that was pushed before, by whatever thread of this PE, to the proxy threads `first` to `last`, is taken: but what
  * is in the own channel, whose order is its ring's. The first look is at low halves, which differ by what the ring
- * holds and its waiting pushes at most. False: the job was aborted.
+ * holds and its waiting pushes at most. Blocks begin with different rings, so that they need different counts. False:
+ * the job was aborted.
  */
 TERN_DEV bool tern_via_others_taken(tern_via_t v, unsigned first, unsigned last)
 {
-    unsigned own = tern_ring_channel(v), at = TERN_RING_INDEX(v.channels, first, 0u), end = (last + 1) * v.channels;
-    for (; at < end; at += TERN_RINGS_AT_ONCE) {
+    unsigned own = tern_ring_channel(v), begin = TERN_RING_INDEX(v.channels, first, 0u), end = (last + 1) * v.channels;
+    unsigned at = begin + own / TERN_RINGS_AT_ONCE * TERN_RINGS_AT_ONCE;
+    for (unsigned done = 0; done < end - begin; done += TERN_RINGS_AT_ONCE) {
         uint32_t head[TERN_RINGS_AT_ONCE], taken[TERN_RINGS_AT_ONCE], behind = 0;
         for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++) {
             struct tern_ring_dev *ring = v.rings + (at + i < end ? at + i : at);
@@ -461,6 +463,7 @@ TERN_DEV bool tern_via_others_taken(tern_via_t v, unsigned first, unsigned last)
                 behind |= 1u << i;
         if (behind && !tern_rings_wait(v, at, head, behind))
             return false;
+        at = at + TERN_RINGS_AT_ONCE < end ? at + TERN_RINGS_AT_ONCE : begin;
     }
     tern_order_fence_taken();
     return true;
