@@ -71,6 +71,14 @@ tern_status_t tern_device_copier_copy(struct tern_copier *copier, void *dst, con
 /* An aligned word of 1, 2, 4 or 8 bytes, as a whole; what was copied before is visible to who reads it with acquire. */
 tern_status_t tern_device_copier_store(struct tern_copier *copier, void *dst, uint64_t value, unsigned bytes);
 tern_status_t tern_device_copier_load(struct tern_copier *copier, const void *src, unsigned bytes, uint64_t *value);
+/*
+ * PCI address of the device for the choice of a NIC ("" for CPUs). False, and why: NICs may not write its memory, or not in
+ * the order of their writes.
+ */
+#define TERN_PCI_BYTES 32
+bool tern_device_rdma(struct tern_rt *rt, char pci[TERN_PCI_BYTES], const char **why);
+/* Descriptor of mapped device memory for registration with a NIC, the caller closes it; -1: it has none (host memory). */
+int tern_device_dmabuf(struct tern_rt *rt, void *addr, uint64_t bytes);
 /* Device memory used by the runtime itself. Any thread. */
 uint64_t tern_device_runtime_bytes(struct tern_rt *rt);
 /* One line for tern-info: driver, runtime, MPS, how blocks are scheduled, … Written as by snprintf. */

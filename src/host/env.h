@@ -31,6 +31,9 @@
     X(TERN_CHANNELS,     channels,     power,  "32",    1, 256, "", 0, "rings of each proxy thread; a block uses one of them") \
     X(TERN_PROXY_PENDING, proxy_pending, int,  "4096",  16, 1048576, "", 0, "operations that the proxy holds for a slow PE before rings stall") \
     X(TERN_STRICT_RELEASE, strict_release, bool, "0",   0, 1, "", 0, "sources of proxied puts are released at system scope, not at GPU scope") \
+    X(TERN_NIC,          nic,          string, "",      0, 0, "", 0, "RDMA devices of this node, dev[:port],..., dealt out to its PEs; none: the nearest of each PE") \
+    X(TERN_GID_INDEX,    gid_index,    int,    "-1",    -1, 255, "", 0, "GID of the RDMA port; -1: one of RoCE v2, of IPv4 if there is one") \
+    X(TERN_SYSFS_ROOT,   sysfs_root,   string, "",      0, 0, "", 0, "tests: folder in place of /sys when RDMA devices are chosen") \
     X(TERN_LOOPBACK_FAULTS, loopback_faults, string, "", 0, 0, "", 1, "tests: delay=LO-HIus,reorder=P,credits=N,fail=K,pe=N,kill=PE@K,seed=S") \
     X(TERN_DUMP_SIGNAL,  dump_signal,  int,    "0",     0, 64, "", 0, "signal number at which rings and operations are written to the log; 0: none") \
     X(TERN_ALLOW_TIMESLICE, allow_timeslice, bool, "0", 0, 1, "", 0, "let PEs share a GPU without MPS (they are then time-sliced, milliseconds a turn)") \

@@ -23,7 +23,7 @@ static struct tern_net_chunk chunk_of(const struct tern_heap *heap, enum tern_pa
 {
     int number = part == TERN_PART_INTERNAL ? index : TERN_INTERNAL_CHUNKS + index;
 
-    return (struct tern_net_chunk){number, heap->start[part] + offset, bytes, NULL, -1};
+    return (struct tern_net_chunk){number, heap->start[part] + offset, bytes, NULL};
 }
 
 /* ---- own chunks -------------------------------------------------------------------------------------------------- */

@@ -12,11 +12,13 @@ static bool ucx_reaches(struct tern_rt *rt, int pe, const char **why)
 const struct tern_transport tern_transport_ucx = {.name = "ucx", .reaches = ucx_reaches};
 #endif
 
+#ifndef TERN_HAVE_VERBS
 static bool verbs_reaches(struct tern_rt *rt, int pe, const char **why)
 {
     (void)rt;
     (void)pe;
-    *why = "this build has no verbs";
+    *why = "this build has no verbs (meson: -Dverbs)";
     return false;
 }
 const struct tern_transport tern_transport_verbs = {.name = "verbs", .reaches = verbs_reaches};
+#endif

@@ -209,6 +209,9 @@ void *tern_op_local(const struct tern_proxy_thread *t, const struct tern_op *op)
 bool tern_rpc_send(struct tern_proxy_thread *t, struct tern_dest *dest);
 /* Requests and answers that have come in. True if there were some. */
 bool tern_rpc_poll(struct tern_proxy_thread *t);
+/* A transport's message to the transport of another PE, to its thread for this one. Any thread. */
+#define TERN_NET_MESSAGE 64u /* bytes at most */
+tern_status_t tern_proxy_net_send(struct tern_rt *rt, int pe, const void *body, size_t bytes);
 void tern_rpc_open(struct tern_proxy_thread *t); /* before messages may come; close: after they may */
 void tern_rpc_close(struct tern_proxy_thread *t);
 

@@ -98,17 +98,18 @@ static struct tern_op *op_begin(const struct entry *e, enum tern_op_kind kind)
     return op;
 }
 
-static bool op_native(unsigned caps, const struct tern_op *op)
+static bool op_native(const struct tern_proxy *px, const struct tern_dest *dest, const struct tern_op *op)
 {
-    return (caps & TERN_NET_AMO) ||
-           ((caps & TERN_NET_AMO64) && op->bytes == 8 && (op->amo == TERN_AMO_add || op->amo == TERN_AMO_cas));
+    return (px->caps & TERN_NET_AMO) ||
+           ((px->caps & TERN_NET_AMO64) && op->bytes == 8 && !px->rt->peers[dest->pe].near &&
+            (op->amo == TERN_AMO_add || op->amo == TERN_AMO_cas));
 }
 
 /* False: refused. */
 static bool op_end(const struct entry *e, struct tern_dest *dest, struct tern_op *op)
 {
     if (op->kind == TERN_OP_AMO)
-        op->rpc = !op_native(e->t->px->caps, op);
+        op->rpc = !op_native(e->t->px, dest, op);
     if (op_valid(e->t->px, op)) {
         tern_op_add(e->t, dest, e->channel);
         return true;
@@ -243,6 +244,8 @@ static void take_reply(const struct entry *e)
         op->answer = true;
         op->slot = (uint8_t)slot;
         op->ticket = e->ticket;
+        if (op->state == TERN_OP_POSTED && (e->t->px->caps & TERN_NET_LAZY))
+            tern_dest_want_all(e->t, op->dest);
     }
 }
 
@@ -370,7 +373,8 @@ int tern_intake_ring(struct tern_proxy_thread *t, int channel, int most)
     e.channel = channel;
     while (taken < most && (count = entry_load(ring, t->px->units, e.u))) {
         e.ticket = ring->next;
-        tern_intake_prefetch(t, channel, 4); /* the next line: kernels have written it, so it is in nobody's cache here */
+        tern_intake_prefetch(t, channel,
+                             4); /* the next line: kernels have written it, so it is in nobody's cache here */
         if (!entry_take(&e)) {
             ring->stalls++;
             if (!taken)

@@ -21,7 +21,7 @@
 #define ON_HOST false
 #endif
 
-enum { RPC_REQUEST = 1, RPC_ANSWER };
+enum { RPC_REQUEST = 1, RPC_ANSWER, RPC_NET /* of transports: their own */ };
 
 struct rpc_head {
     uint16_t kind, count;
@@ -67,6 +67,7 @@ static size_t message_bytes(unsigned kind, unsigned count)
 struct tern_rpc_mail {
     struct tern_rpc_mail *next;
     int from;
+    size_t bytes;
     union rpc_message message; /* as much of it as there is */
 };
 
@@ -84,6 +85,7 @@ static bool mail_put(struct tern_proxy_thread *t, int from, const void *message,
         return false;
     mail->next = NULL;
     mail->from = from;
+    mail->bytes = bytes;
     memcpy(&mail->message, message, bytes);
     pthread_mutex_lock(&t->mail_lock);
     *t->mail_tail = mail;
@@ -122,16 +124,29 @@ void tern_proxy_message(struct tern_rt *rt, int from, const void *body, size_t b
 
     if (bytes >= sizeof head)
         memcpy(&head, body, sizeof head);
-    if ((head.kind != RPC_REQUEST && head.kind != RPC_ANSWER) || head.count == 0 || head.count > RPC_BATCH ||
-        head.thread >= (uint32_t)px->threads || bytes != message_bytes(head.kind, head.count)) {
+    bool net =
+        head.kind == RPC_NET && px->transport && px->transport->message && bytes <= sizeof head + TERN_NET_MESSAGE;
+    if (!net && ((head.kind != RPC_REQUEST && head.kind != RPC_ANSWER) || head.count == 0 || head.count > RPC_BATCH ||
+                 head.thread >= (uint32_t)px->threads || bytes != message_bytes(head.kind, head.count))) {
         tern_control_abort(rt, TERN_ERR_TRANSPORT, from,
                            "PE %d sent PE %d a message of %zu bytes that is no RPC (kind %u, count %u, thread %u)",
                            from, rt->pe, bytes, head.kind, head.count, head.thread);
         return;
     }
-    t = &px->thread[head.kind == RPC_REQUEST ? rt->pe % px->threads : (int)head.thread];
+    t = &px->thread[net ? from % px->threads : head.kind == RPC_REQUEST ? rt->pe % px->threads : (int)head.thread];
     if (!mail_put(t, from, body, bytes))
         tern_control_abort(rt, TERN_ERR_NO_MEMORY, rt->pe, "no host memory for an RPC of PE %d", from);
+}
+
+tern_status_t tern_proxy_net_send(struct tern_rt *rt, int pe, const void *body, size_t bytes)
+{
+    struct {
+        struct rpc_head head;
+        char body[TERN_NET_MESSAGE];
+    } message = {.head = {.kind = RPC_NET}};
+
+    memcpy(message.body, body, bytes);
+    return tern_control_message(rt, pe, &message, sizeof message.head + bytes);
 }
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
@@ -295,10 +310,16 @@ static tern_status_t execute_transport(struct tern_proxy_thread *t, const struct
 {
     const struct tern_transport *transport = t->px->transport;
     tern_status_t status = transport->word_load(t, r->offset, r->bytes, old);
-    uint64_t value;
+    uint64_t value, seen;
 
     if (status != TERN_OK)
         return status;
+    while (r->bytes == 8 && transport->word_swap && (t->px->caps & TERN_NET_AMO64)) {
+        if (r->amo == TERN_AMO_fetch ||
+            (status = transport->word_swap(t, r->offset, *old, amo_apply8(r, *old), &seen)) != TERN_OK || seen == *old)
+            return status;
+        *old = seen;
+    }
     value = r->bytes == 4 ? amo_apply4(r, (uint32_t)*old) : amo_apply8(r, *old);
     if (value != *old)
         status = transport->word_store(t, r->offset, r->bytes, value);
@@ -348,8 +369,11 @@ bool tern_rpc_poll(struct tern_proxy_thread *t)
         next = mail->next;
         if (mail->message.request.head.kind == RPC_REQUEST)
             requests_take(t, mail);
-        else
+        else if (mail->message.request.head.kind == RPC_ANSWER)
             answers_take(t, mail->from, &mail->message.answer.head, mail->message.answer.item);
+        else
+            t->px->transport->message(t, mail->from, &mail->message.request.head + 1,
+                                      mail->bytes - sizeof(struct rpc_head));
         free(mail);
     }
     return true;

@@ -30,14 +30,14 @@ struct tern_net_chunk {
     int number;                 /* of the PE, counting over both parts: unique among its chunks, below TERN_NET_CHUNKS */
     uint64_t offset, bytes;     /* in the span */
     void *addr;                 /* own chunks: where it is mapped */
-    int dmabuf;                 /* own chunks: fd for registration, -1: none */
 };
 #define TERN_NET_CHUNKS 64
 
 /* Abilities. */
 #define TERN_NET_ORDERED 0x1u   /* puts, signals and words reach a PE in the order of their posts */
 #define TERN_NET_AMO 0x2u       /* the transport executes all atomics and ADD signals itself; else they are RPCs */
-#define TERN_NET_AMO64 0x4u     /* the same for 8-byte add and compare-swap only */
+#define TERN_NET_AMO64 0x4u     /* the same for 8-byte add and compare-swap on far PEs' words only; others by word_swap there */
+#define TERN_NET_LAZY 0x8u      /* puts are told sent when somebody waits for that as they are posted, or with what comes later */
 
 enum tern_post { TERN_POSTED, TERN_POST_BUSY, TERN_POST_FAILED };
 
@@ -77,6 +77,11 @@ struct tern_transport {
     /* An aligned word of 4 or 8 bytes of the own heap, for RPC atomics. NULL: the CPU reaches it at rt->span. */
     tern_status_t (*word_load)(struct tern_proxy_thread *t, uint64_t offset, unsigned size, uint64_t *value);
     tern_status_t (*word_store)(struct tern_proxy_thread *t, uint64_t offset, unsigned size, uint64_t value);
+    /* TERN_NET_AMO64: compare-swap of 8 bytes, atomic against the transport's own atomics from other PEs. */
+    tern_status_t (*word_swap)(struct tern_proxy_thread *t, uint64_t offset, uint64_t compare, uint64_t value,
+                               uint64_t *seen);
+    /* What the transport of another PE sent by tern_proxy_net_send to the thread of its PE. */
+    void (*message)(struct tern_proxy_thread *t, int from, const void *body, size_t bytes);
 };
 
 /* In the order of preference for TERN_TRANSPORT=auto; TERN_TRANSPORT's values but auto. A table without `post`: not built. */

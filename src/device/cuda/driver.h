@@ -49,6 +49,7 @@
     X(cuMemImportFromShareableHandle)                                                                                 \
     X(cuMemAlloc)                                                                                                     \
     X(cuMemFree)                                                                                                      \
+    X(cuMemGetHandleForAddressRange)                                                                                  \
     X(cuMemHostAlloc)                                                                                                 \
     X(cuMemFreeHost)                                                                                                  \
     X(cuMemHostGetDevicePointer)                                                                                      \
