@@ -34,6 +34,7 @@ build|pkg-config|command -v pkg-config|finds libraries
 build|libpmix-dev|pkg-config --exists pmix|start of jobs by srun, mpirun, prterun
 build|libboost-context-dev|have_lib libboost_context.a|fibers of the CPU device
 build|libucx-dev|[ -e /usr/include/ucp/api/ucp.h ]|UCX transport: PEs on other nodes
+build|libibverbs-dev|[ -e /usr/include/infiniband/verbs.h ]|verbs transport: RDMA
 build|openmpi-bin|command -v mpirun|a launcher for jobs of several PEs on one machine
 test|libopenmpi-dev|pkg-config --exists ompi-c|the example that runs beside MPI
 test|git|command -v git|list of the project's files for the checks of its sources
@@ -45,6 +46,12 @@ test|slurmd|have_sbin slurmd|throw-away Slurm in tests
 test|slurm-client|command -v srun|throw-away Slurm in tests
 test|slurm-wlm-basic-plugins|have_lib slurm-wlm/mpi_pmix.so slurm/mpi_pmix.so|srun --mpi=pmix
 test|iproute2|have_sbin ip|two-node Slurm in network namespaces
+test|qemu-system-x86|command -v qemu-system-x86_64|RDMA in a virtual machine
+test|busybox-static|command -v busybox|its first programs
+test|cpio|command -v cpio|its first files
+test|xz-utils|command -v xz|its kernel
+test|kmod|have_sbin depmod|its modules
+test|ibverbs-providers|have_lib libibverbs/librxe-rdmav34.so|Soft-RoCE
 test|util-linux|command -v unshare|two-node Slurm in network namespaces
 sanitize|clang|command -v clang|ThreadSanitizer build (gcc's runs out of memory maps)
 sanitize|libclang-rt-dev|have_tsan|ThreadSanitizer runtime

@@ -73,7 +73,7 @@ def launch_command(args, launcher):
         return ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--quiet", "-n", str(args.pes), *args.command]
     if launcher == "mpirun":
         return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--quiet",
-                "-n", str(args.pes), *args.command]
+                *os.environ.get("TEST_MPIRUN_ARGS", "").split(), "-n", str(args.pes), *args.command]
     return [sys.executable, os.path.abspath(__file__), "--fork-pes", str(args.pes), "--", *args.command]
 
 
@@ -113,7 +113,7 @@ def clean_environment(tmp, launcher):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, epilog="""Exit status: the program's; 77 = skipped; 124 = time
-        limit. TEST_LAUNCHER=mpirun|srun|fork chooses the launcher; TEST_TIME_SCALE=N multiplies limits. With one PE the program
+        limit. TEST_LAUNCHER=mpirun|srun|fork chooses the launcher, TEST_MPIRUN_ARGS are added to mpirun's; TEST_TIME_SCALE=N multiplies limits. With one PE the program
         runs without a launcher unless --launcher is given. Variables TERN_* of the caller are dropped; give them by -e.""")
     parser.add_argument("-n", "--pes", type=int, default=1, help="number of PEs; 0: no launcher, whatever it is")
     parser.add_argument("-t", "--timeout", type=float, default=60, help="seconds until everything is killed")

@@ -105,6 +105,9 @@ static tern_status_t port_query(struct tern_proxy *px, struct verbs_net *net, in
                                           .gid_index = (uint32_t)net->nic.gid_index};
     memcpy(net->address.gid, gid.raw, sizeof gid.raw);
     net->most_bytes = port.max_msg_sz && port.max_msg_sz < 1u << 30 ? port.max_msg_sz : 1u << 30;
+    net->depth = verbs_depth(px->rt->n_pes);
+    while (net->depth > (uint32_t)device.max_qp_wr)
+        net->depth /= 2;
     net->reads = VERBS_READS;
     if (device.max_qp_rd_atom > 0 && (uint32_t)device.max_qp_rd_atom < net->reads)
         net->reads = (uint32_t)device.max_qp_rd_atom;

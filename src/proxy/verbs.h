@@ -23,9 +23,11 @@
     X(ibv_get_device_list)                                                                                             \
     X(ibv_free_device_list)                                                                                            \
     X(ibv_get_device_name)                                                                                             \
-    X(ibv_open_device) X(ibv_close_device) X(ibv_query_device) X(ibv_query_port) X(ibv_query_gid) X(ibv_alloc_pd)      \
-        X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_reg_dmabuf_mr) X(ibv_dereg_mr) X(ibv_create_cq) X(ibv_destroy_cq)        \
-            X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp) X(ibv_wc_status_str)
+    X(ibv_open_device)                                                                                                 \
+    X(ibv_close_device)                                                                                                \
+    X(ibv_query_device) X(ibv_query_port) X(ibv_query_gid) X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr)             \
+        X(ibv_reg_dmabuf_mr) X(ibv_dereg_mr) X(ibv_create_cq) X(ibv_destroy_cq) X(ibv_create_qp) X(ibv_modify_qp)      \
+            X(ibv_destroy_qp) X(ibv_wc_status_str)
 
 struct verbs_lib {
 #define VERBS_FIELD(name) __typeof__(name) *name;
@@ -36,7 +38,10 @@ extern struct verbs_lib verbs;
 /* Load once; NULL, or why it cannot be: static text. Any thread. */
 const char *verbs_load(void);
 
-#define VERBS_DEPTH 256u       /* work requests of a queue pair that are under way, a power of two */
+#define VERBS_DEPTH_MOST                                                                                               \
+    2048u /* work requests of a queue pair that are under way: a power of two, less where PEs are many */
+#define VERBS_DEPTH_LEAST 128u
+#define VERBS_REQUESTS 131072u /* of all queue pairs of a PE together, as far as the bounds above allow */
 #define VERBS_SIGNAL_EVERY 32u /* requests, of which the last is signaled */
 #define VERBS_LIST 16u         /* requests of one doorbell */
 #define VERBS_READS 16u        /* reads and atomics under way, as far as the device bears them */
@@ -97,13 +102,14 @@ struct verbs_dest {
     uint64_t flush_wanted, flushed; /* operations up to here are to be made complete; a flush covers those up to here */
     bool flush_pending;             /* in the thread's list */
     struct verbs_dest *flush_next;
-    struct verbs_request *requests; /* [VERBS_DEPTH] */
+    struct verbs_request *requests; /* [net->depth] */
     tern_status_t failed;
     uint64_t lost_ms; /* broke at this time: is the PE dead, or only out of reach? 0: neither */
     struct verbs_dest *lost_next;
     char why[96];
 };
 
+#define VERBS_SELF_CQE 16 /* of the completion queue for own words */
 #define VERBS_RESULTS 1024u
 
 struct verbs_thread {
@@ -126,7 +132,8 @@ struct verbs_net {
     struct ibv_pd *pd;
     struct verbs_address address;
     uint64_t most_bytes; /* of one request */
-    uint32_t reads;      /* under way on a queue pair */
+    uint32_t depth;      /* requests of a queue pair */
+    uint32_t reads;      /* reads and atomics under way on a queue pair */
     uint32_t inline_bytes;
     struct verbs_thread *threads;
     struct verbs_peer *peers; /* [n_pes] */
@@ -138,6 +145,15 @@ static inline struct verbs_dest *verbs_dest_of(struct tern_proxy_thread *t, stru
 {
     struct verbs_thread *vt = t->net;
     return &vt->dests[dest - t->dests];
+}
+
+/* A power of two. */
+static inline uint32_t verbs_depth(int n_pes)
+{
+    uint32_t depth = VERBS_DEPTH_MOST;
+    while (depth > VERBS_DEPTH_LEAST && depth > VERBS_REQUESTS / (uint32_t)n_pes)
+        depth /= 2;
+    return depth;
 }
 
 /* The chunk of a PE (or of the own span) that holds `offset`; NULL: none does. */

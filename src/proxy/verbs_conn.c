@@ -18,13 +18,13 @@
 #define RNR_TIMER 12
 #define INLINE_BYTES 64
 
-static struct ibv_qp *qp_make(struct verbs_net *net, struct ibv_cq *cq, struct verbs_thread *vt)
+static struct ibv_qp *qp_make(struct verbs_net *net, struct ibv_cq *cq)
 {
     struct ibv_qp_init_attr init = {
         .send_cq = cq,
         .recv_cq = cq,
         .qp_type = IBV_QPT_RC,
-        .cap = {.max_send_wr = VERBS_DEPTH,
+        .cap = {.max_send_wr = net->depth,
                 .max_recv_wr = 1,
                 .max_send_sge = 1,
                 .max_recv_sge = 1,
@@ -38,7 +38,6 @@ static struct ibv_qp *qp_make(struct verbs_net *net, struct ibv_cq *cq, struct v
     struct ibv_qp *qp = verbs.ibv_create_qp(net->pd, &init);
     int error;
 
-    (void)vt;
     if (!qp) {
         tern_error(TERN_ERR_TRANSPORT, "verbs: %s makes no queue pair: %s; %s", net->nic.device, strerror(errno),
                    errno == ENOMEM ? "raise the limit of locked memory (ulimit -l unlimited)" : "its log may tell why");
@@ -96,10 +95,10 @@ tern_status_t verbs_self_open(struct tern_proxy_thread *t)
     struct verbs_thread *vt = t->net;
     int error;
 
-    vt->self_cq = verbs.ibv_create_cq(net->context, 16, NULL, NULL, 0);
+    vt->self_cq = verbs.ibv_create_cq(net->context, VERBS_SELF_CQE, NULL, NULL, 0);
     if (!vt->self_cq)
         return tern_error(TERN_ERR_TRANSPORT, "verbs: completion queue of %s: %s", net->nic.device, strerror(errno));
-    vt->self = qp_make(net, vt->self_cq, vt);
+    vt->self = qp_make(net, vt->self_cq);
     if (!vt->self)
         return TERN_ERR_TRANSPORT;
     error = verbs_qp_connect(net, vt->self, 0, &net->address, vt->self->qp_num, 0);
@@ -120,15 +119,16 @@ static bool hello_send(struct verbs_dest *d, bool ready)
 
 static bool dest_make(struct verbs_dest *d)
 {
+    struct verbs_net *net = d->t->px->net;
     struct verbs_thread *vt = d->t->net;
 
     if (!d->requests)
-        d->requests = calloc(VERBS_DEPTH, sizeof *d->requests);
+        d->requests = calloc(net->depth, sizeof *d->requests);
     if (!d->requests) {
         tern_error(TERN_ERR_NO_MEMORY, "no host memory for a queue pair");
         return false;
     }
-    d->qp = qp_make(d->t->px->net, vt->cq, vt);
+    d->qp = qp_make(net, vt->cq);
     d->psn = (uint32_t)(d->dest->pe * 7919 + 17) & 0xffffff;
     return d->qp != NULL;
 }

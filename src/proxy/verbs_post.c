@@ -51,9 +51,16 @@ struct list {
     unsigned count;
 };
 
+static struct verbs_request *request_at(struct verbs_dest *d, uint64_t number)
+{
+    const struct verbs_net *net = d->t->px->net;
+    return &d->requests[number & (net->depth - 1)];
+}
+
 static uint32_t room(const struct verbs_dest *d)
 {
-    return VERBS_DEPTH - (uint32_t)(d->head - d->tail);
+    const struct verbs_net *net = d->t->px->net;
+    return net->depth - (uint32_t)(d->head - d->tail);
 }
 
 /* Room for a request that is signaled, if it has to be. */
@@ -78,7 +85,7 @@ static struct ibv_send_wr *list_add(struct verbs_dest *d, struct list *l, struct
     if (l->count)
         l->wr[l->count - 1].next = wr;
     l->count++;
-    d->requests[number & (VERBS_DEPTH - 1)] = request;
+    *request_at(d, number) = request;
     if (signaled || d->head - d->signaled >= VERBS_SIGNAL_EVERY) {
         wr->send_flags |= IBV_SEND_SIGNALED;
         d->signaled = d->head;
@@ -194,7 +201,7 @@ static void word_add(struct verbs_dest *d, struct list *l, struct tern_op *op, u
     struct verbs_net *net = d->t->px->net;
     struct verbs_chunk *there = verbs_chunk_find(&net->peers[d->dest->pe], offset);
     struct verbs_request request = {.op = op, .what = VERBS_LAST};
-    struct ibv_send_wr *wr = list_add(d, l, request, IBV_WR_RDMA_WRITE, op->answer);
+    struct ibv_send_wr *wr = list_add(d, l, request, IBV_WR_RDMA_WRITE, op->answer || op->kind == TERN_OP_PUT_SIGNAL);
 
     *wr->sg_list = (struct ibv_sge){(uint64_t)(uintptr_t)&op->value, bytes, 0};
     wr->send_flags |= IBV_SEND_INLINE | flags;
@@ -250,8 +257,10 @@ static enum tern_post copy_post(struct verbs_dest *d, struct tern_op *op)
     struct list l = {.count = 0};
 
     while (OP_BYTES(op) < op->bytes) {
-        if (room(d) <= RESERVE + 1 || !may_signal(vt))
-            return list_post(d, &l) ? TERN_POST_BUSY : TERN_POST_BUSY;
+        if (room(d) <= RESERVE + 1 || !may_signal(vt)) {
+            list_post(d, &l);
+            return TERN_POST_BUSY;
+        }
         if (!piece_add(d, &l, op)) {
             tern_error(TERN_ERR_INVALID,
                        "an operation to PE %d goes beyond memory; pass symmetric or registered memory", d->dest->pe);
@@ -437,13 +446,11 @@ static void request_over(struct verbs_dest *d, const struct verbs_request *reque
     }
 }
 
-static void completed(struct tern_proxy_thread *t, const struct ibv_wc *wc)
+static void completed(struct tern_proxy_thread *t, const struct ibv_wc *wc, struct tern_op **gets, int *count)
 {
     struct verbs_thread *vt = t->net;
     struct verbs_dest *d = &vt->dests[wc->wr_id >> REQUEST_BITS];
-    struct tern_op *gets[VERBS_DEPTH];
     uint64_t last;
-    int count = 0;
 
     if (d->lost_ms || d->failed != TERN_OK)
         return;
@@ -455,10 +462,9 @@ static void completed(struct tern_proxy_thread *t, const struct ibv_wc *wc)
     vt->signals--;
     last = d->tail + ((wc->wr_id - d->tail) & ((1ull << REQUEST_BITS) - 1));
     while (d->tail <= last) {
-        struct verbs_request request = d->requests[d->tail++ & (VERBS_DEPTH - 1)];
-        request_over(d, &request, gets, &count);
+        struct verbs_request request = *request_at(d, d->tail++);
+        request_over(d, &request, gets, count);
     }
-    gets_visible(t, gets, count);
     if (d->dest->pending)
         tern_dest_activate(t, d->dest);
 }
@@ -497,10 +503,12 @@ bool verbs_poll(struct tern_proxy_thread *t)
 {
     struct verbs_thread *vt = t->net;
     struct ibv_wc wc[POLL_MOST];
-    int n = vt->cq->context->ops.poll_cq(vt->cq, POLL_MOST, wc);
+    struct tern_op *gets[POLL_MOST]; /* one a completion at most: their last requests are signaled */
+    int n = vt->cq->context->ops.poll_cq(vt->cq, POLL_MOST, wc), count = 0;
 
     for (int i = 0; i < n; i++)
-        completed(t, &wc[i]);
+        completed(t, &wc[i], gets, &count);
+    gets_visible(t, gets, count);
     if (vt->flushes)
         flushes_look(vt);
     if (vt->lost)
@@ -520,7 +528,7 @@ void verbs_dest_fail(struct tern_proxy_thread *t, struct tern_dest *dest, tern_s
     vt->signals -= d->signals;
     d->signals = 0;
     for (; d->tail < d->head; d->tail++)
-        slot_free(vt, d->requests[d->tail & (VERBS_DEPTH - 1)].slot);
+        slot_free(vt, request_at(d, d->tail)->slot);
     for (; op && op != dest->pending; op = next) {
         next = op->next;
         if (!op->rpc && op->state != TERN_OP_PENDING)

@@ -16,6 +16,8 @@ Runs the device and litmus tests, the random program and moe_layer on PES PEs of
   atomics           load/store peers, whose atomics all go to the proxy of their owner
   nodes             on two nodes of the Slurm cluster in which it is started: the first half of the PEs on one
   nodes-cyclic      the same, PEs dealt out in turn
+  rxe               by verbs between the two nodes of cluster/rxe.sh, in which it is started, half of the PEs on each
+  rxe-rails         the same, sums and the main job only
 
 Fails when one fails. Needs TEST_BUILD_ROOT and TEST_SOURCE_ROOT, as tests have them.
 T
@@ -33,6 +35,12 @@ case $path in
 loopback | loopback-*) export TERN_DISABLE_P2P=1 TERN_TRANSPORT=loopback ;;
 ucx-*) export TERN_DISABLE_P2P=1 TERN_TRANSPORT=ucx ;;
 atomics) export TERN_ATOMICS=proxy ;;
+rxe | rxe-rails)
+    export TERN_TRANSPORT=verbs TERN_TEST_SCALE=10 TERN_HEAP_MAX=256M TEST_LAUNCHER=mpirun
+    half=$(((pes + 1) / 2))
+    TEST_MPIRUN_ARGS="--host node0:$half,node1:$half --mca plm_rsh_agent rxe-on --mca oob_tcp_if_include 10.3.0.0/24"
+    export TEST_MPIRUN_ARGS="$TEST_MPIRUN_ARGS --mca btl_tcp_if_include 10.3.0.0/24"
+    ;;
 nodes | nodes-cyclic) export TEST_LAUNCHER=srun SLURM_NNODES=2 SLURM_NTASKS_PER_NODE=$(((pes + 1) / 2)) ;;
 *) usage >&2; exit 2 ;;
 esac
@@ -53,7 +61,7 @@ variables=()
 for name in ${!TERN_@}; do variables+=(-e "$name=${!name}"); done
 
 # go NAME ARGUMENT...: a program of the build
-failed=0 limit=100
+failed=0 limit=100 tokens=256
 [ "${TEST_DEVICE:-cpu}" = cuda ] && limit=40
 go() {
     local begin=${EPOCHREALTIME/./} status out=$TMPDIR/out
@@ -68,8 +76,12 @@ go() {
     fi
 }
 
-go "$build/test-device-rma" 1
+[ "$path" = rxe-rails ] || go "$build/test-device-rma" 1
 case $path-${TEST_DEVICE:-cpu} in
+rxe-*) # everything is emulated
+    [ "$path" = rxe-rails ] || go "$build/test-device-atomic" 1 2
+    rounds=5 operations=100 sums=200 tokens=16
+    ;;
 nodes*) rounds=10 operations=300 sums=100000 ;; # everything shares two cores, and an atomic takes four threads of them
 *-cuda) # some 50 us an operation, twice that an atomic, one after the other
     go "$build/test-device-atomic" 1 8
@@ -83,9 +95,11 @@ esac
 case $path-${TEST_DEVICE:-cpu} in
 loopback-cpu | loopback-threads-cpu | atomics-cpu) operations=28000 ;;
 esac
-for name in wait stream; do go "$build/test-device-$name"; done
-go "$build/test-litmus-litmus" --iterations $rounds
-go "$build/test-path-random" $operations 3
+if [ "$path" != rxe-rails ]; then
+    for name in wait stream; do go "$build/test-device-$name"; done
+    go "$build/test-litmus-litmus" --iterations $rounds
+    go "$build/test-path-random" $operations 3
+fi
 go "$build/test-path-sums" $sums
-go "$TEST_BUILD_ROOT/examples/moe_layer" --text "$TEST_SOURCE_ROOT/README.md" --tokens 256
+go "$TEST_BUILD_ROOT/examples/moe_layer" --text "$TEST_SOURCE_ROOT/README.md" --tokens $tokens
 exit $failed

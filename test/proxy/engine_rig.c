@@ -135,7 +135,10 @@ void rig_open(struct rig *rig, const struct rig_config *config)
     rig->rt.span = (char *)0x10000; /* never touched */
     rig->rt.peers = rig->peers = calloc((size_t)config->n_pes, sizeof *rig->peers);
     rig->rt.node_pes = calloc((size_t)config->n_pes, sizeof(int));
-    rig->rt.env.transport = 1; /* null */
+    rig->rt.env.transport = config->sysfs ? 4 : 1; /* verbs, null */
+    rig->rt.env.nic = "";
+    rig->rt.env.gid_index = -1;
+    rig->rt.env.sysfs_root = config->sysfs ? (char *)config->sysfs : "";
     rig->rt.env.proxy_threads = config->threads;
     rig->rt.env.channels = config->channels;
     rig->rt.env.proxy_pending = config->pending ? config->pending : 4096;

@@ -33,6 +33,7 @@ struct rig_config {
     bool mask; /* TERN_ON_DEATH=mask */
     int timeout_ms;
     const struct tern_transport *transport; /* NULL: null */
+    const char *sysfs;                      /* verbs in its place, on this description of a machine */
 };
 void rig_open(struct rig *rig, const struct rig_config *config);
 /* Every operation is back in its pool and no answer is missing; release. */
