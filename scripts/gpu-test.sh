@@ -104,7 +104,7 @@ print(*[n for n in names if n not in ("repo", "install", "nvcc", "cluster", "fau
     # last of all: what hangs here is killed, which can take the MPS server with it
     if [ -z "$filter" ] || [ "$filter" = paths ]; then
         mkdir -p "$logs/tmp"
-        for path in "loopback 2" "loopback 4" "loopback-threads 4" "loopback-faults 2"; do
+        for path in "loopback 2" "loopback 4" "loopback-threads 2" "loopback-faults 2"; do
             # shellcheck disable=SC2086 # two words
             job "path ${path/ /, } PEs" env TEST_BUILD_ROOT="$PWD/build-cuda" TEST_SOURCE_ROOT="$PWD" TEST_DEVICE=cuda \
                 TMPDIR="$logs/tmp" scripts/with-mps.sh test/path/path.sh $path

@@ -58,7 +58,7 @@ echo "path $path, $pes PEs, seed $seed (TEST_SEED)"
 # run-pes.py drops the caller's variables
 variables=()
 # loopback's threads call the driver, and their streams must not queue behind kernels that wait
-[ "${TEST_DEVICE:-cpu}" = cuda ] && variables+=(--gpu -e CUDA_MODULE_LOADING=EAGER -e CUDA_DEVICE_MAX_CONNECTIONS=32)
+[ "${TEST_DEVICE:-cpu}" = cuda ] && variables+=(--gpu -e CUDA_MODULE_LOADING=EAGER -e CUDA_DEVICE_MAX_CONNECTIONS=16)
 for name in ${!TERN_@}; do variables+=(-e "$name=${!name}"); done
 
 # go NAME ARGUMENT...: a program of the build
