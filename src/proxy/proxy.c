@@ -129,7 +129,7 @@ static tern_status_t thread_open(struct tern_proxy *px, int index)
 /* Rings start empty: heads 0, reply slots free and never answered. */
 static tern_status_t rings_open(struct tern_proxy *px)
 {
-    size_t count = (size_t)px->threads * (size_t)px->channels;
+    size_t count = (size_t)px->threads * (size_t)px->channels + TERN_RINGS_AT_ONCE;
     struct tern_ring_dev *image = calloc(count, sizeof *image);
     void *host = NULL, *host_dev = NULL, *dev = NULL;
     tern_status_t status = image ? TERN_OK : no_memory();

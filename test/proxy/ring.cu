@@ -40,7 +40,7 @@ TERN_DEV void play_hole(tern_ctx_t ctx, uint64_t *remote, uint64_t value, int pe
     }
     uint64_t ticket = tern_order_ring_ticket(&ring.dev->head, 1);
     tern_wait_t w = {0, 0, 0};
-    while (ticket + 1 > tern_ring_refresh(ring) + UNITS)
+    while ((uint32_t)ticket + 1 - tern_ring_refresh(ring) > UNITS)
         if (!tern_via_turn(v, &w))
             return;
     for (unsigned i = 0; i < value % 2000; i++)
@@ -227,19 +227,19 @@ static struct tern_ring_host *table_ring(const struct table *t, int i)
 
 static void table_open(struct table *t, int channels, int threads, uint32_t seed, int only)
 {
-    struct tern_ring_dev fresh = {0, 0, ~0ull, 0, 0, {0}};
+    struct tern_ring_dev fresh = {0, 0, 0, ~0ull, 0, 0, {0}};
     struct tern_buffer_dev buffers[SEGMENT] = {};
     struct tern_state_dev state = {};
     memset(t, 0, sizeof *t);
     t->n_rings = channels * threads;
     REQUIRE_CUDA(cudaMallocHost(&t->state, sizeof *t->state));
     memset(t->state, 0, sizeof *t->state);
-    REQUIRE_CUDA(cudaMallocHost(&t->rings_host, t->n_rings * TERN_RING_HOST_BYTES(UNITS)));
-    memset(t->rings_host, 0, t->n_rings * TERN_RING_HOST_BYTES(UNITS));
+    REQUIRE_CUDA(cudaMallocHost(&t->rings_host, (t->n_rings + TERN_RINGS_AT_ONCE) * TERN_RING_HOST_BYTES(UNITS)));
+    memset(t->rings_host, 0, (t->n_rings + TERN_RINGS_AT_ONCE) * TERN_RING_HOST_BYTES(UNITS));
     for (int i = 0; i < t->n_rings; i++)
         for (unsigned slot = 0; slot < TERN_RING_REPLIES; slot++)
             table_ring(t, i)->replies[slot].word = TERN_REPLY_NONE;
-    REQUIRE_CUDA(cudaMalloc(&t->rings, t->n_rings * sizeof *t->rings));
+    REQUIRE_CUDA(cudaMalloc(&t->rings, (t->n_rings + TERN_RINGS_AT_ONCE) * sizeof *t->rings));
     for (int i = 0; i < t->n_rings; i++)
         REQUIRE_CUDA(cudaMemcpy(t->rings + i, &fresh, sizeof fresh, cudaMemcpyHostToDevice));
     REQUIRE_CUDA(cudaMallocHost(&t->ctx.heap, HEAP_BYTES)); /* the consumer reads and writes it */
@@ -336,7 +336,7 @@ static void check_end(struct consumer *c, struct table *t)
     for (int i = 0; i < t->n_rings; i++) {
         struct tern_ring_dev ring;
         REQUIRE_CUDA(cudaMemcpy(&ring, t->rings + i, sizeof ring, cudaMemcpyDeviceToHost));
-        CHECK(ring.head == c->rings[i].next && ring.taken <= ring.head, "ring %d: %llu drawn, %llu taken", i,
+        CHECK(ring.head == c->rings[i].next && (uint32_t)ring.head - ring.taken <= UNITS, "ring %d: %llu drawn, %llu taken", i,
               (unsigned long long)ring.head, (unsigned long long)c->rings[i].next);
         CHECK(ring.slots == ~0ull, "ring %d: free slots %llx", i, (unsigned long long)ring.slots);
         CHECK(!c->by_block || (c->rings[i].fences == ROUNDS && !c->rings[i].gets), "ring %d: %d fences, %d gets", i,

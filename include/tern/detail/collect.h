@@ -1,6 +1,7 @@
 /*
- * tern/detail/collect.h - sync_all and barrier_all: every PE raises its line at every PE, its own included, to its epoch, and
- * waits for theirs. Epochs only grow, so lines are never reset; a PE can be at most one epoch ahead of another.
+ * tern/detail/collect.h - sync_all and barrier_all: every PE raises its line at every PE, its own included, to its
+ * epoch, and waits for theirs. Epochs only grow, so lines are never reset; a PE can be at most one epoch ahead of
+ * another.
  */
 #ifndef TERN_DETAIL_COLLECT_H
 #define TERN_DETAIL_COLLECT_H
@@ -14,8 +15,8 @@ TERN_DEV uint64_t *tern_meet_line(const char *heap, int from)
 }
 
 /*
- * Where atomics are direct a line is raised by one, which needs no epoch: its load (150 ns on an H200) then runs beside the
- * flags' way. Else it is set, so that it may go by any path.
+ * Where atomics are direct a line is raised by one, which needs no epoch: its load (150 ns on an H200) then runs beside
+ * the flags' way. Else it is set, so that it may go by any path.
  */
 TERN_DEV void tern_meet_raise(uint32_t flags, uint64_t *line, uint64_t before)
 {
@@ -84,10 +85,16 @@ TERN_DEV_SLOW tern_status_t tern_meet_slow(tern_via_t v, tern_near_t near, uint3
 }
 
 /* What the whole PE pushed before the meeting is complete at the targets. */
-TERN_DEV tern_status_t tern_meet_quiet(tern_via_t v)
+TERN_DEV_SLOW tern_status_t tern_meet_quiet_slow(tern_ctx_t ctx, int scope, uint32_t call, int rank)
 {
-    tern_order_barrier_fence();
-    return tern_via_quiet(v, TERN_PE_ALL, false);
+    tern_status_t status = TERN_OK;
+    if (rank == 0 && !tern_check(ctx, call, 1, NULL, 0, ctx.my_pe)) {
+        status = TERN_ERR_INVALID;
+    } else if (rank == 0) {
+        tern_order_barrier_fence();
+        status = tern_via_quiet(tern_via_of(ctx), TERN_PE_ALL, false);
+    }
+    return tern_order_meet_quiet(scope, status);
 }
 
 /* All threads that raise lines read the epoch before the entry barrier; thread 0 advances it behind that. */
@@ -101,9 +108,7 @@ TERN_DEV tern_status_t tern_meet(tern_ctx_t ctx, int scope, uint32_t call)
         before = tern_order_epoch_load(&ctx.state->sync_epoch);
     tern_order_meet_entry(scope);
     if (__builtin_expect(ctx.flags & TERN_CTX_PROXY, 0) && call == TERN_CALL_barrier_all) {
-        if (rank == 0)
-            status = tern_check(ctx, call, 1, NULL, 0, ctx.my_pe) ? tern_meet_quiet(tern_via_of(ctx)) : TERN_ERR_INVALID;
-        status = tern_order_meet_quiet(scope, status);
+        status = tern_meet_quiet_slow(ctx, scope, call, rank);
         if (status != TERN_OK)
             return status;
     }

@@ -46,12 +46,12 @@
     X(source_sys, fence_sys, "the same for other memory")                                                               \
     X(amo_near, fence_sys, "an atomic that the proxy executes at a near PE comes behind the thread's direct stores there") \
     X(ring_ticket, rmw_add_u64, "every push has units of its own")                                                      \
-    X(ring_space, ld_relaxed_u64, "cached count of units taken: an old one only makes the push look again")             \
-    X(ring_taken, ld_acquire_u64, "units that the proxy has taken may be written again; a fence knows them taken")      \
-    X(ring_cache, st_release_gpu_u64, "who reads the cached count knows what the thread knew that read the published one") \
+    X(ring_space, ld_relaxed_u32, "cached count of units taken: an old one only makes the push look again")             \
+    X(ring_taken, ld_acquire_u32, "units that the proxy has taken may be written again; a fence knows them taken")      \
+    X(ring_cache, st_release_gpu_u32, "who reads the cached count knows what the thread knew that read the published one") \
     X(ring_behind, ld_relaxed_u32, "a fence waits for every ticket that was drawn before it: heads, cached counts")     \
-    X(ring_published, ld_relaxed_u64, "the count of units taken that a fence waits for; fence_taken is behind it")      \
-    X(ring_cache_more, st_relaxed_u64, "ring_cache behind fence_taken, for several rings at once")                      \
+    X(ring_published, ld_relaxed_u32, "the count of units taken that a fence waits for; fence_taken is behind it")      \
+    X(ring_cache_more, st_relaxed_u32, "ring_cache behind fence_taken, for several rings at once")                      \
     X(ring_claim, cas_u32, "one thread at a time reads published counts for all fences that wait for them")             \
     X(ring_unclaim, st_relaxed_u32, "the next may; what it reads is newer, whether or not it sees this one's caches")   \
     X(fence_taken, fence_gpu, "FENCE is pushed behind what the fence has seen taken")                                   \
@@ -167,13 +167,13 @@ enum {
         if (!TERN_ORDER_MUTATED(name))                                                                                 \
             tern_prim_fence_gpu();                                                                                     \
     }
-#define TERN_ORDER_DEF_st_release_gpu_u64(name)                                                                        \
-    TERN_ORDER void tern_order_##name(uint64_t *p, uint64_t v)                                                         \
+#define TERN_ORDER_DEF_st_release_gpu_u32(name)                                                                        \
+    TERN_ORDER void tern_order_##name(uint32_t *p, uint32_t v)                                                         \
     {                                                                                                                  \
         if (TERN_ORDER_MUTATED(name))                                                                                  \
-            tern_prim_st_relaxed_u64(p, v);                                                                            \
+            tern_prim_st_relaxed_u32(p, v);                                                                            \
         else                                                                                                           \
-            tern_prim_st_release_gpu_u64(p, v);                                                                        \
+            tern_prim_st_release_gpu_u32(p, v);                                                                        \
     }
 /* Mutants of these are not atomic. */
 #define TERN_ORDER_DEF_rmw_add_u64(name)                                                                               \

@@ -4,7 +4,7 @@
  *   uintN_t tern_prim_ld_relaxed_uN(const uintN_t *p)          N = 8 16 32 64, system scope
  *   uintN_t tern_prim_ld_acquire_uN(const uintN_t *p)          N = 32 64, system scope; _gpu_u64: GPU scope
  *   void    tern_prim_st_relaxed_uN(uintN_t *p, uintN_t v)     N = 8 16 32 64, system scope
- *   void    tern_prim_st_release_uN(uintN_t *p, uintN_t v)     N = 32 64, system scope; _gpu_u64: GPU scope
+ *   void    tern_prim_st_release_uN(uintN_t *p, uintN_t v)     N = 32 64, system scope; _gpu_u32: GPU scope
  *   tern_v4_t tern_prim_ld_v4(const void *p)                   16 bytes of data, 16-byte aligned, weak
  *   void    tern_prim_st_v4(void *p, tern_v4_t v)
  *   uintN_t tern_prim_rmw_{add,and,or,xor,swap}_uN(uintN_t *p, uintN_t v)      N = 32 64, relaxed, system scope; old value

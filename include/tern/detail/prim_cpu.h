@@ -90,7 +90,7 @@ TERN_PRIM_LD_ACQUIRE(64, )
 TERN_PRIM_LD_ACQUIRE(64, _gpu)
 TERN_PRIM_ST_RELEASE(32, , 1)
 TERN_PRIM_ST_RELEASE(64, , 1)
-TERN_PRIM_ST_RELEASE(64, _gpu, 0)
+TERN_PRIM_ST_RELEASE(32, _gpu, 0)
 
 /* Plain accesses: TSAN must see a race on payload. */
 static inline tern_v4_t tern_prim_ld_v4(const void *p)

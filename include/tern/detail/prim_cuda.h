@@ -35,7 +35,7 @@ TERN_PRIM_ST(relaxed_u32, "relaxed.sys.u32", uint32_t, uint32_t, "r")
 TERN_PRIM_ST(relaxed_u64, "relaxed.sys.u64", uint64_t, uint64_t, "l")
 TERN_PRIM_ST(release_u32, "release.sys.global.u32", uint32_t, uint32_t, "r")
 TERN_PRIM_ST(release_u64, "release.sys.global.u64", uint64_t, uint64_t, "l")
-TERN_PRIM_ST(release_gpu_u64, "release.gpu.global.u64", uint64_t, uint64_t, "l")
+TERN_PRIM_ST(release_gpu_u32, "release.gpu.global.u32", uint32_t, uint32_t, "r")
 
 TERN_PRIM tern_v4_t tern_prim_ld_v4(const void *p)
 {

@@ -69,10 +69,10 @@ TERN_DEV tern_ring_t tern_ring_of(tern_via_t v, int pe)
     return tern_ring_at(v, tern_ring_thread(v, pe), tern_ring_channel(v));
 }
 
-/* The published count, which is kept for those who look next. */
-TERN_DEV uint64_t tern_ring_refresh(tern_ring_t ring)
+/* Low half of the published count, which is kept for those who look next. Halves do: a ring holds far less. */
+TERN_DEV uint32_t tern_ring_refresh(tern_ring_t ring)
 {
-    uint64_t taken = tern_order_ring_taken(&ring.host->taken);
+    uint32_t taken = tern_order_ring_taken((const uint32_t *)&ring.host->taken);
     tern_order_ring_cache(&ring.dev->taken, taken);
     return taken;
 }
@@ -106,15 +106,16 @@ TERN_DEV void tern_ring_store(tern_via_t v, tern_ring_t ring, uint64_t ticket, t
  * How far the proxy is, for a push that lacks `lack` units of space. Masses of waiting lanes would fill the bus with
  * reads; so most look only at what the first ones found, and now and then for themselves, should those be done.
  */
-TERN_DEV uint64_t tern_ring_space(tern_ring_t ring, uint64_t lack, const tern_wait_t *w)
+TERN_DEV uint32_t tern_ring_space(tern_ring_t ring, uint32_t lack, const tern_wait_t *w)
 {
     return lack <= TERN_RING_AHEAD || w->polls % TERN_WAIT_POLLS == 0 ? tern_ring_refresh(ring)
                                                                       : tern_order_ring_space(&ring.dev->taken);
 }
 
-/* A ticket, and the count of units taken that was read with it. */
+/* A ticket, and the count of units taken that was read with it (low half). */
 typedef struct tern_draw {
-    uint64_t ticket, taken;
+    uint64_t ticket;
+    uint32_t taken;
 } tern_draw_t;
 
 /* Both are on their way while the caller encodes the entry, so this comes first. What is drawn must be filled. */
@@ -135,13 +136,14 @@ TERN_DEV uint64_t tern_ring_fill(tern_via_t v, tern_ring_t ring, tern_draw_t dra
     tern_wait_t w = {0, 0, 0};
     bool waits = true;
     do {
-        if (draw.ticket + e.count - draw.taken <= v.units) {
+        uint32_t held = (uint32_t)draw.ticket + e.count - draw.taken;
+        if (held <= v.units) {
             for (unsigned i = 0; i < TERN_ENTRY_MOST; i++)
                 if (i < e.count)
                     tern_ring_store(v, ring, draw.ticket + i, e.units[i]);
             waits = false;
         } else {
-            draw.taken = tern_ring_space(ring, draw.ticket + e.count - draw.taken - v.units, &w);
+            draw.taken = tern_ring_space(ring, held - v.units, &w);
             if (!tern_via_turn(v, &w)) {
                 draw.ticket = TERN_TICKET_NONE;
                 waits = false;
@@ -393,25 +395,21 @@ TERN_DEV_SLOW void tern_via_copy(tern_via_t v, unsigned how, void *remote, const
 /* ---- fence, quiet
  * --------------------------------------------------------------------------------------------------------------- */
 
-#define TERN_RINGS_AT_ONCE 8u /* whose counts are loaded together: one load takes as long as all */
-
-/* The ring with this index, or the first of a batch where there are no more. */
-TERN_DEV tern_ring_t tern_ring_number(tern_via_t v, unsigned index)
+/*
+ * The published counts of a batch go to its caches: all of them, for others wait for some of these, too. Behind the
+ * last ring there is memory for a batch.
+ */
+TERN_DEV_SLOW void tern_rings_refresh(tern_via_t v, unsigned at)
 {
-    return tern_ring_at(v, index / v.channels, index & (v.channels - 1u));
-}
-
-/* The published counts of a batch go to its caches: all of them, for others wait for some of these, too. */
-TERN_DEV void tern_rings_refresh(tern_via_t v, unsigned at)
-{
-    uint64_t taken[TERN_RINGS_AT_ONCE];
-    unsigned end = v.threads * v.channels;
-    for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
-        taken[i] = tern_order_ring_published(&tern_ring_number(v, at + i < end ? at + i : at).host->taken);
+    const char *host = v.rings_host + at * TERN_RING_HOST_BYTES(v.units);
+    uint32_t taken[TERN_RINGS_AT_ONCE];
+    for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++) {
+        taken[i] = tern_order_ring_published((const uint32_t *)&((const struct tern_ring_host *)host)->taken);
+        host += TERN_RING_HOST_BYTES(v.units);
+    }
     tern_order_fence_taken();
     for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
-        if (at + i < end)
-            tern_order_ring_cache_more(&v.rings[at + i].taken, taken[i]);
+        tern_order_ring_cache_more(&v.rings[at + i].taken, taken[i]);
 }
 
 /*
@@ -430,8 +428,7 @@ TERN_DEV bool tern_rings_wait(tern_via_t v, unsigned at, const uint32_t *head, u
             tern_order_ring_unclaim(reading, 0);
         }
         for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
-            if (behind >> i & 1 &&
-                (int32_t)(head[i] - tern_order_ring_behind((const uint32_t *)&v.rings[at + i].taken)) <= 0)
+            if (behind >> i & 1 && (int32_t)(head[i] - tern_order_ring_behind(&v.rings[at + i].taken)) <= 0)
                 behind &= ~(1u << i);
         if (behind)
             waits = alive = tern_via_turn(v, &w);
@@ -454,12 +451,11 @@ TERN_DEV bool tern_via_others_taken(tern_via_t v, unsigned first, unsigned last)
     for (unsigned done = 0; done < end - begin; done += TERN_RINGS_AT_ONCE) {
         uint32_t head[TERN_RINGS_AT_ONCE], taken[TERN_RINGS_AT_ONCE], behind = 0;
         for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++) {
-            struct tern_ring_dev *ring = v.rings + (at + i < end ? at + i : at);
-            head[i] = tern_order_ring_behind((const uint32_t *)&ring->head);
-            taken[i] = tern_order_ring_behind((const uint32_t *)&ring->taken);
+            head[i] = tern_order_ring_behind((const uint32_t *)&v.rings[at + i].head);
+            taken[i] = tern_order_ring_behind(&v.rings[at + i].taken);
         }
         for (unsigned i = 0; i < TERN_RINGS_AT_ONCE; i++)
-            if (at + i < end && (int32_t)(head[i] - taken[i]) > 0 && ((at + i) & (v.channels - 1u)) != own)
+            if ((int32_t)(head[i] - taken[i]) > 0 && at + i < end && ((at + i) & (v.channels - 1u)) != own)
                 behind |= 1u << i;
         if (behind && !tern_rings_wait(v, at, head, behind))
             return false;

@@ -20,7 +20,7 @@
 /* Device half of a ring. */
 struct tern_ring_dev {
     uint64_t head;              /* next ticket */
-    uint64_t taken;             /* cache of the published word, never ahead of it */
+    uint32_t taken, pad1;       /* cache of the published word's low half, never ahead of it; a ring holds far less */
     uint64_t slots;             /* reply slots that are free, bit by bit */
     uint32_t reading, pad0;     /* 1: somebody reads published counts, of this ring and some behind it, for their caches */
     uint64_t pad[12];
@@ -43,6 +43,9 @@ struct tern_ring_host {
     struct tern_reply replies[TERN_RING_REPLIES];
 };
 #define TERN_RING_HOST_BYTES(units) (sizeof(struct tern_ring_host) + 16ull * (units))
+
+/* Rings whose counts a fence loads together. Behind the last ring, both halves have memory for as many. */
+#define TERN_RINGS_AT_ONCE 8u
 
 /* Ring of a channel and a proxy thread: rings of one thread follow each other. */
 #define TERN_RING_INDEX(channels, thread, channel) ((thread) * (channels) + (channel))

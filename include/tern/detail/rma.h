@@ -36,7 +36,8 @@ TERN_DEV bool tern_is_word(const void *a, const void *b, size_t bytes)
 }
 
 /* A put or get of a scope, through the proxy. */
-TERN_DEV void tern_via_put_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, int pe, unsigned how)
+TERN_DEV_SLOW void tern_via_put_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, int pe,
+                                      unsigned how)
 {
     tern_order_scope_entry(scope);
     if (tern_scope_rank(scope) == 0) {
@@ -48,7 +49,8 @@ TERN_DEV void tern_via_put_scope(tern_ctx_t ctx, int scope, void *dst, const voi
     tern_order_scope_exit(scope);
 }
 
-TERN_DEV void tern_via_get_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, int pe, unsigned how)
+TERN_DEV_SLOW void tern_via_get_scope(tern_ctx_t ctx, int scope, void *dst, const void *src, size_t bytes, int pe,
+                                      unsigned how)
 {
     tern_order_scope_entry(scope);
     if (tern_scope_rank(scope) == 0) {
@@ -96,7 +98,8 @@ TERN_DEV void tern_get_scope(tern_ctx_t ctx, int scope, void *dst, const void *s
     tern_order_scope_exit(scope);
 }
 
-/* By load/store the source is reusable, and the data there, when the copy loop ends: nbi has nothing to leave for later. */
+/* By load/store the source is reusable, and the data there, when the copy loop ends: nbi has nothing to leave for
+ * later. */
 #define TERN_RMA_BODIES(suffix, scope)                                                                                 \
     TERN_DEV void tern_put##suffix(tern_ctx_t ctx, void *dst, const void *src, size_t bytes, int pe)                   \
     {                                                                                                                  \
@@ -119,7 +122,8 @@ TERN_RMA_BODIES(_warp, TERN_SCOPE_WARP)
 TERN_RMA_BODIES(_block, TERN_SCOPE_BLOCK)
 #undef TERN_RMA_BODIES
 
-/* ---- scalars ------------------------------------------------------------------------------------------------------------ */
+/* ---- scalars
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* tern_NAME_word(value), tern_NAME_of(word) for each type of TERN_SCALAR_TYPES. */
 #define TERN_WORD_INT(name, T)                                                                                         \
@@ -203,8 +207,8 @@ TERN_DEV void tern_via_iget_end(tern_ctx_t ctx, int scope, int pe)
             tern_via_iput(tern_via_of(ctx), (char *)dst, (const char *)src, sizeof(T), dst_stride, src_stride, count,  \
                           tern_scope_rank(scope), tern_scope_threads(scope), pe);                                      \
         else                                                                                                           \
-            tern_copy_strided(scope, sizeof(T), tern_peer_addr(ctx, dst, pe), (const char *)src, dst_stride, src_stride,   \
-                          count);                                                                                      \
+            tern_copy_strided(scope, sizeof(T), tern_peer_addr(ctx, dst, pe), (const char *)src, dst_stride,           \
+                              src_stride, count);                                                                      \
         tern_order_scope_exit(scope);                                                                                  \
     }                                                                                                                  \
     TERN_DEV void tern_##name##_iget##suffix(tern_ctx_t ctx, T *dst, const T *src, ptrdiff_t dst_stride,               \
