@@ -342,6 +342,7 @@ static void test_depth(void)
         int pes;
         uint32_t depth;
     } rows[] = {{2, 2048}, {8, 2048}, {64, 2048}, {65, 1024}, {512, 256}, {1024, 128}, {100000, 128}};
+    CHECK(sizeof(struct verbs_request) == 24, "%zu", sizeof(struct verbs_request));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         CHECK(verbs_depth(rows[i].pes) == rows[i].depth, "%d PEs: %u", rows[i].pes, verbs_depth(rows[i].pes));
 }
