@@ -6,8 +6,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "host/log.h"
+
+#define ABORT_GRACE_US 50000u
 
 static tern_status_t failed(const char *what, ucs_status_t status)
 {
@@ -93,6 +96,7 @@ static tern_status_t worker_open(struct tern_proxy_thread *t, struct ucx_net *ne
 static void close_all(struct tern_proxy *px)
 {
     struct ucx_net *net = px->net;
+    bool abandoned = false;
 
     if (!net)
         return;
@@ -100,12 +104,13 @@ static void close_all(struct tern_proxy *px)
         struct ucx_thread *ut = &net->threads[i];
         if (ut->worker)
             ucx_thread_close(&px->thread[i], atomic_load(&px->rt->abort) != 0);
-        if (ut->worker)
+        abandoned |= ut->abandoned;
+        if (ut->worker && !ut->abandoned)
             ucx.ucp_worker_destroy(ut->worker);
         free(ut->dests);
         free(ut->closing);
     }
-    if (net->context)
+    if (net->context && !abandoned)
         ucx.ucp_cleanup(net->context);
     for (int pe = 0; net->peers && pe < px->rt->n_pes; pe++) {
         for (int c = 0; c < TERN_NET_CHUNKS; c++)
@@ -264,9 +269,16 @@ static void buffer_drop(struct tern_proxy *px, unsigned segment)
     unmap(net, &net->buffers[segment]);
 }
 
+/*
+ * UCX 1.13 ends a process whose peer closes an endpoint by force while a put of it is on its way in. In an aborted job all
+ * threads stop; the others shall have done so before.
+ */
 static void thread_stop(struct tern_proxy_thread *t)
 {
-    ucx_thread_close(t, atomic_load(&t->px->rt->abort) != 0);
+    bool aborted = atomic_load(&t->px->rt->abort) != 0;
+    if (aborted && t->index == 0)
+        usleep(ABORT_GRACE_US);
+    ucx_thread_close(t, aborted);
 }
 
 const struct tern_transport tern_transport_ucx = {

@@ -61,6 +61,7 @@ struct ucx_dest {
     struct ucx_dest *flushed_next;
     bool close_wanted;
     bool unguarded;       /* no error handler */
+    bool wired;           /* something posted has completed: the connection was there */
     tern_status_t failed; /* posted operations end with this */
     uint64_t lost_ms;     /* the connection broke at this time: is the PE dead, or only out of reach? 0: neither */
     struct ucx_dest *lost_next;
@@ -75,6 +76,7 @@ struct ucx_thread {
     struct ucx_dest *flushed;  /* whose flush had nothing to wait for */
     ucs_status_ptr_t *closing; /* endpoints on their way to be closed */
     int closing_count, closing_most;
+    bool abandoned; /* an endpoint was left as it was: so is the worker */
 };
 
 struct ucx_net {

@@ -141,6 +141,7 @@ static void piece_done(void *request, ucs_status_t status, void *user)
     struct tern_op *op = user;
     struct ucx_dest *d = op->dest->net;
     ucx.ucp_request_free(request);
+    d->wired |= status == UCS_OK;
     if (status != UCS_OK)
         lost(d, status);
     if (--UCX_PIECES(op) == 0 && (dest_well(d) || d->failed != TERN_OK))
@@ -225,6 +226,7 @@ static void flush_done(void *request, ucs_status_t status, void *user)
         lost(d, status);
         return;
     }
+    d->wired = true;
     flush_over(d);
 }
 
@@ -402,8 +404,11 @@ void ucx_thread_close(struct tern_proxy_thread *t, bool force)
 {
     struct ucx_thread *ut = t->net;
     for (int i = 0; i < t->dest_count; i++) {
-        if (ut->dests[i].ep)
-            dest_close(ut, &ut->dests[i], force || !dest_well(&ut->dests[i]));
+        struct ucx_dest *d = &ut->dests[i];
+        if (d->ep && force && !d->wired) /* UCX 1.13 ends the process when it is closed by force in the midst of wiring up */
+            ut->abandoned = true;
+        else if (d->ep)
+            dest_close(ut, d, force || !dest_well(d));
     }
     for (uint64_t begin = now_ms(); ut->closing_count && now_ms() - begin < UCX_CLOSE_MS;) {
         if (!ucx.ucp_worker_progress(ut->worker))

@@ -111,15 +111,19 @@ static void *killer(void *round)
     return NULL;
 }
 
-/* Puts to the PE opposite, and meetings, until there is an error. */
-static tern_status_t exchange(int pe)
+/* Puts to the PE opposite, and meetings, until there is an error; after the first one the victim has not long to live.
+ */
+static tern_status_t exchange(int pe, int round)
 {
+    pthread_t thread;
     char *p = tern_calloc(2, 1 << 16);
     tern_status_t status = p ? TERN_OK : tern_status(); /* dead already */
     for (int i = 0; status == TERN_OK && i < 100000; i++) {
         status = tern_put_on_stream(p + (1 << 16), p, 1 << 16, (pe + 2) % PES, NULL);
         if (status == TERN_OK)
             status = tern_barrier_all();
+        if (i == 0 && pe == VICTIM)
+            pthread_create(&thread, NULL, killer, (void *)(uintptr_t)round);
     }
     return status;
 }
@@ -127,7 +131,6 @@ static tern_status_t exchange(int pe)
 static void kill_run(int pe, int round)
 {
     tern_init_attr_t attr = {.size = sizeof attr, .id = &shared->kill_id[round], .pe = pe, .n_pes = PES, .gpu = -1};
-    pthread_t thread;
 
     if (pe == 0) {
         CHECK(tern_get_unique_id(&shared->kill_id[round]) == TERN_OK, "%s", tern_last_error());
@@ -138,9 +141,7 @@ static void kill_run(int pe, int round)
         CHECK(0, "kill %d, PE %d: %s", round, pe, tern_last_error());
         return;
     }
-    if (pe == VICTIM)
-        pthread_create(&thread, NULL, killer, (void *)(uintptr_t)round);
-    tern_status_t status = exchange(pe);
+    tern_status_t status = exchange(pe, round);
     uint64_t killed = atomic_load(&shared->killed_ms[round]), late = now_ms() - killed;
     CHECK(status == TERN_ERR_PEER_DEAD, "kill %d, PE %d got %s: %s", round, pe, tern_status_name(status),
           tern_last_error());
