@@ -70,7 +70,7 @@ stages_proxied() {
     local mutant=$1 seed
     if [ "$mutant" != meet_quiet ]; then
         for seed in "${seeds[@]}"; do
-            run 0 30 "TERN_CPU_WEAK=$seed" "TERN_CPU_MUTANT=$mutant" -- "$ring" || { echo "ring test (weak memory)"; return 0; }
+            run 0 12 "TERN_CPU_WEAK=$seed" "TERN_CPU_MUTANT=$mutant" -- "$ring" || { echo "ring test (weak memory)"; return 0; }
         done
     fi
     case $mutant in
