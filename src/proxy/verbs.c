@@ -118,7 +118,7 @@ static tern_status_t port_query(struct tern_proxy *px, struct verbs_net *net, in
 static tern_status_t thread_open(struct tern_proxy_thread *t, struct verbs_net *net, int cqe)
 {
     struct verbs_thread *vt = &net->threads[t->index];
-    size_t count = t->dest_count ? (size_t)t->dest_count : 1, bytes = (VERBS_RESULTS + 1) * sizeof(uint64_t);
+    size_t count = t->dest_count ? (size_t)t->dest_count : 1, bytes = (VERBS_OWN + 1) * sizeof(uint64_t);
 
     t->net = vt;
     vt->dests = calloc(count, sizeof *vt->dests);

@@ -25,9 +25,10 @@
     X(ibv_get_device_name)                                                                                             \
     X(ibv_open_device)                                                                                                 \
     X(ibv_close_device)                                                                                                \
-    X(ibv_query_device) X(ibv_query_port) X(ibv_query_gid) X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr)             \
-        X(ibv_reg_dmabuf_mr) X(ibv_dereg_mr) X(ibv_create_cq) X(ibv_destroy_cq) X(ibv_create_qp) X(ibv_modify_qp)      \
-            X(ibv_destroy_qp) X(ibv_wc_status_str)
+    X(ibv_query_device)                                                                                                \
+    X(ibv_query_port) X(ibv_query_gid) X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_reg_dmabuf_mr)            \
+        X(ibv_dereg_mr) X(ibv_create_cq) X(ibv_destroy_cq) X(ibv_create_qp) X(ibv_modify_qp) X(ibv_destroy_qp)         \
+            X(ibv_wc_status_str)
 
 struct verbs_lib {
 #define VERBS_FIELD(name) __typeof__(name) *name;
@@ -111,13 +112,15 @@ struct verbs_dest {
 
 #define VERBS_SELF_CQE 16 /* of the completion queue for own words */
 #define VERBS_RESULTS 1024u
+#define VERBS_FLUSHED VERBS_RESULTS    /* behind them: where flushes read to, */
+#define VERBS_OWN (VERBS_RESULTS + 1u) /* and atomics on own words, which flushes may run beside */
 
 struct verbs_thread {
     struct ibv_cq *cq;
     struct verbs_dest *dests; /* as t->dests */
     struct verbs_dest *lost, *flushes;
     uint32_t signals, signals_most; /* signaled requests under way: what the completion queue can hold */
-    uint64_t *results;              /* of g and atomics, and where flushes read to: [VERBS_RESULTS + 1] */
+    uint64_t *results;              /* of g and atomics: [VERBS_OWN + 1] */
     struct ibv_mr *results_mr;
     uint16_t free_slots[VERBS_RESULTS];
     uint32_t free_count;

@@ -13,7 +13,7 @@
 
 /* 4.096 us << 14, and 7 times, are half a second: a lost packet costs little, a dead peer is told by the control plane.
  */
-#define TIMEOUT 14
+#define TIMEOUT 17
 #define RETRIES 7
 #define RNR_TIMER 12
 #define INLINE_BYTES 64

@@ -329,7 +329,7 @@ static bool flush_post(struct verbs_dest *d)
         there = atomic_load_explicit(&net->peers[d->dest->pe].chunks[i], memory_order_acquire);
     struct verbs_request request = {.number = d->flush_wanted, .what = VERBS_FLUSH};
     struct ibv_send_wr *wr = list_add(d, &l, request, IBV_WR_RDMA_READ, true);
-    *wr->sg_list = (struct ibv_sge){(uint64_t)(uintptr_t)&vt->results[VERBS_RESULTS], 1, vt->results_mr->lkey};
+    *wr->sg_list = (struct ibv_sge){(uint64_t)(uintptr_t)&vt->results[VERBS_FLUSHED], 1, vt->results_mr->lkey};
     wr->wr.rdma.remote_addr = there->base + there->offset;
     wr->wr.rdma.rkey = there->rkey;
     d->flushed = d->flush_wanted;
@@ -361,7 +361,7 @@ static tern_status_t self_do(struct tern_proxy_thread *t, enum ibv_wr_opcode opc
     struct verbs_thread *vt = t->net;
     struct verbs_chunk *chunk = verbs_chunk_find(&net->own, offset);
     bool atomic = opcode == IBV_WR_ATOMIC_CMP_AND_SWP, write = opcode == IBV_WR_RDMA_WRITE;
-    struct ibv_sge sge = {(uint64_t)(uintptr_t)&vt->results[VERBS_RESULTS], bytes, vt->results_mr->lkey};
+    struct ibv_sge sge = {(uint64_t)(uintptr_t)&vt->results[VERBS_OWN], bytes, vt->results_mr->lkey};
     struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED}, *bad;
     struct ibv_wc wc;
     uint64_t begin = now_ms();
@@ -382,7 +382,7 @@ static tern_status_t self_do(struct tern_proxy_thread *t, enum ibv_wr_opcode opc
         sge = (struct ibv_sge){(uint64_t)(uintptr_t)&first, bytes, 0};
         wr.send_flags |= IBV_SEND_INLINE;
     }
-    vt->results[VERBS_RESULTS] = 0;
+    vt->results[VERBS_OWN] = 0;
     if (vt->self->context->ops.post_send(vt->self, &wr, &bad) != 0)
         return TERN_ERR_TRANSPORT;
     while ((n = vt->self_cq->context->ops.poll_cq(vt->self_cq, 1, &wc)) == 0 && now_ms() - begin < SELF_MS)
@@ -392,7 +392,7 @@ static tern_status_t self_do(struct tern_proxy_thread *t, enum ibv_wr_opcode opc
                  n == 1 ? verbs.ibv_wc_status_str(wc.status) : "no completion");
         return TERN_ERR_TRANSPORT;
     }
-    *old = vt->results[VERBS_RESULTS];
+    *old = vt->results[VERBS_OWN];
     return TERN_OK;
 }
 

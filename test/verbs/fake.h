@@ -23,6 +23,7 @@ struct fake {
     struct fake_request log[FAKE_LOG]; /* of queue pairs that are not connected to themselves only for own words */
     int count, doorbells;
     bool hold;               /* no completion is handed out */
+    bool elsewhere;          /* what is under way takes effect while own words are worked on */
     int fail_at;             /* this request (of the log) fails; -1: none */
     int reg_error, qp_error; /* errno of registrations, of new queue pairs; 0: they work */
     uint32_t max_msg, max_inline;

@@ -237,6 +237,19 @@ static void test_atomics(void)
     for (int i = 0; i < fake.count; i++)
         native += fake.log[i].opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     CHECK(native > 30, "%d adds were the NIC's", native);
+    /* a flush of another PE is under way: its byte goes elsewhere than what the owner reads */
+    const tern_unit_t u[] = {tern_entry_long(TERN_ENTRY_put_l, 2, 3, 8192, 8), tern_entry_local(0, 64)};
+    fake.hold = fake.elsewhere = true;
+    rig_push(&rig, 0, 1, u, 2);
+    rig_plain(&rig, 1, TERN_ENTRY_quiet, TERN_PE_ALL, 10);
+    rig_settle(&rig);
+    memset(heap, (int)~model & 0xff, 8); /* where flushes read */
+    uint64_t ticket = rig_amo(&rig, 0, FAR, 512, TERN_AMO_fetch, 0, 1, 9);
+    rig_settle(&rig);
+    CHECK(rig_reply(&rig, 0, 0, 9, ticket, &value) == TERN_OK && value == model, "%llx, not %llx",
+          (unsigned long long)value, (unsigned long long)model);
+    fake.hold = false;
+    quiet(&rig, 1, TERN_OK);
     close_rig(&rig);
 }
 
