@@ -24,7 +24,7 @@ static struct tern_nic choose(const char *names, int gid, const char *near, int 
 
 static void test_dgx(void)
 {
-    char near[160], want[16];
+    char near[160], want[32];
     sysfs_unpack("dgx", root, sizeof root);
     for (int i = 0; i < 8; i++) {
         int bus = 0x10 * i + 0x10;
